@@ -1,23 +1,21 @@
 """The compile helper's round trip against bcc as it comes, in one run, interleaved.
 
-    python -I -m bench.compile [--headers DIR] [--rounds 21]
-
 The opponent is a plain `BPF(text=)` in a process of its own that stays warm too, with a kernel's
 full headers (Debian: linux-headers-amd64); any version will do, as nothing is run.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-from bench.support.report import Report
+from bench.runner.cases import Case, Effort, Group, MissingError, at_most
 from bpf.abi import ProgType
-from bpf.compiler import Compiled, Compiler
+from bpf.compiler import Compiler
 from bpf.compiler.client import SYSTEM_PYTHON
 from bpf.programs.program import Program
 
@@ -77,48 +75,34 @@ class Plain:
         self._process.wait()
 
 
-def clone(compiled: Compiled) -> float:
-    """Seconds to load the same program once more, on new maps."""
-    started = time.perf_counter()
-    program = Program(compiled, "monitor")
-    seconds = time.perf_counter() - started
-    program.close()
-    return seconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--headers", type=Path, help="a kernel's whole header tree")
-    parser.add_argument("--rounds", type=int, default=21)
-    options = parser.parse_args()
-    report = Report("compiling a program of 100 lines")
+def helper(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Compile by turns, each time anew."""
     text = PROGRAM.read_text(encoding="utf-8")
-    ours: list[float] = []
-    plain: list[float] = []
-    clones: list[float] = []
-    with tempfile.TemporaryDirectory() as directory, Compiler(stores=()) as compiler:
-        headers = options.headers or debian_headers(Path(directory))
-        opponent = Plain(headers) if headers else None
-        for _ in range(options.rounds + 1):
-            with compiler.compile(text, ProgType.XDP, name=PROGRAM.name) as compiled:
-                ours.append(compiled.seconds)
-                clones.append(clone(compiled))
-            if opponent:
-                plain.append(opponent.compile())
-    helper = statistics.median(ours[1:])
-    report.target("helper, round trip", f"{helper * 1e3:.1f} ms", helper <= 0.045)
-    report.row("a clone of it", f"{statistics.median(clones[1:]) * 1e3:.2f} ms")
-    if opponent:
-        opponent.close()
-        other = statistics.median(plain[1:])
-        report.row("BPF(text=) with full headers", f"{other * 1e3:.1f} ms")
-        report.target(
-            "helper against it", f"{other / helper:.1f} times faster", other >= 6 * helper
-        )
-    else:
-        report.row("BPF(text=) with full headers", "not measured: no headers; give --headers")
-    report.end()
+    compiler = stack.enter_context(Compiler(stores=()))
+
+    def compile_once() -> float:
+        with compiler.compile(text, ProgType.XDP, name=PROGRAM.name) as compiled:
+            return compiled.seconds * 1e3
+
+    kept = stack.enter_context(compiler.compile(text, ProgType.XDP, name=PROGRAM.name))
+
+    def clone() -> float:
+        started = time.perf_counter()
+        program = Program(kept, "monitor")
+        taken = time.perf_counter() - started
+        program.close()
+        return taken * 1e3
+
+    name = "compile and load a program of 100 lines"
+    yield Case(f"{name}, helper", "ms", compile_once, goal=at_most(45))
+    yield Case(f"{name}, a clone on new maps", "ms", clone, compile_once, "the first program")
+    headers = debian_headers(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    if not headers:
+        raise MissingError("bcc as it comes: no kernel's full headers; install linux-headers-amd64")
+    plain = Plain(headers)
+    stack.callback(plain.close)
+    yield Case(f"{name}, beside bcc", "ms", compile_once, lambda: plain.compile() * 1e3,
+               "BPF(text=) with full headers", goal=at_most(1 / 6))  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("by turns", helper, 21),)

@@ -1,6 +1,4 @@
-"""Costs of the console for an operator's machine and link, beside htop, btop and trippy:
-
-    python -I -m bench.console [--trip PATH] [--size 120x40 ...] [--beside CHECKOUT]
+"""Costs of the console for an operator's machine and link, beside htop, btop and trippy.
 
 All run under the same terminal, one after the other, in the same run. The console's windows come
 from a thread, as a probe's do, and take the whole way through the state to the screen; only the
@@ -15,28 +13,30 @@ kernel is left out. Workloads, made by tests/support/console/feed.py:
     compile        conversations, while a source is compiled again and again
 
 CPU counts the process with all its threads and children, in percent of one core. The cost of the
-made-up windows is measured alone and subtracted. `--beside` measures another checkout right after
-each workload that it has, in the same run. Each missing peer has a line.
+made-up windows is measured alone and subtracted.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import shutil
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from tests.support.console.feed import FakeController
-from tests.support.console.terminal import Cost, Terminal
+from app.console.live.flows import LiveFlows
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, Line, MissingError, at_most
+from tests.support.console.feed import FakeController, Flows, window
+from tests.support.console.terminal import Terminal
 from tests.support.console.workload import DESTINATIONS, FLOWS, HOPS, windows
 
-_MAX_KEY = {"p50": 0.005, "p99": 0.030}
-_MAX_PAINT = 0.350
+_MOST_MB = 110
 _KEYS = 150
 _TOP = 2
 """The line of the first row."""
@@ -73,47 +73,31 @@ WORKLOADS = {
 PEERS = {"htop": ("htop", "-d", "10"), "btop": ("btop",), "trippy": ("trip", "{address}")}
 
 
-def feeding(name: str) -> float:
-    """Percent of a core that making up the windows takes."""
-    make, interval = windows(name, FakeController())
-    times = []
-    for number in range(8):
-        # As rarely as in a run: other work in between evicts it from the CPU's caches.
-        time.sleep(interval)
-        now = time.monotonic_ns()
-        started = time.thread_time()
-        make(number, now - round(interval * 1e9), now)
-        times.append(time.thread_time() - started)
-    return statistics.median(times) / interval * 100
-
-
-def python(checkout: str, module: str, *arguments: str) -> tuple[str, ...]:
-    """Return a command that runs a module of a checkout."""
+def python(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return a command that runs a module of this checkout."""
     code = (
-        f"import runpy, sys; sys.path.insert(0, {checkout!r});"
+        f"import runpy, sys; sys.path.insert(0, {_HERE!r});"
         f" runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     )
     return sys.executable, "-I", "-c", code, *arguments
 
 
-def first_paint(checkout: str, size: tuple[int, int], times: int) -> float:
-    """Median seconds from exec of the real command to the first full screen."""
+def first_paint(size: tuple[int, int]) -> float:
+    """Milliseconds from exec of the real command to the first full screen."""
     # In a new namespace with an idle loopback.
-    real = ("unshare", "--net", *python(checkout, "app", "run", "-i", "lo"))
-    taken = []
-    for _ in range(times):
-        started = time.perf_counter()
-        with Terminal(real, columns=size[0], rows=size[1]) as terminal:
-            taken.append(terminal.wait(_PAINTED, 10) - started)
-            terminal.send("q")
-            terminal.wait_exit()
-    return statistics.median(taken)
+    real = ("unshare", "--net", *python("app", "run", "-i", "lo"))
+    started = time.perf_counter()
+    with Terminal(real, columns=size[0], rows=size[1]) as terminal:
+        taken = terminal.wait(_PAINTED, 10) - started
+        terminal.send("q")
+        terminal.wait_exit()
+    return taken * 1e3
 
 
-def latencies(terminal: Terminal) -> list[float]:
+def latencies(terminal: Terminal, count: int) -> list[float]:
     """Seconds from a key to its row being drawn, spread over the second between windows."""
     taken = []
-    for _, pause in zip(range(_KEYS), itertools.cycle((0.013, 0.029, 0.047)), strict=False):
+    for _, pause in zip(range(count), itertools.cycle((0.013, 0.029, 0.047)), strict=False):
         # From the top, where the cursor stays whatever the rows do, to the row below and back.
         taken.append(terminal.latency("j", lambda _: _cursor(terminal) == _TOP + 1))
         time.sleep(pause)
@@ -132,87 +116,102 @@ def _cursor(terminal: Terminal) -> int:
     return next((y for y, ground in zip(rows, grounds, strict=True) if ground != usual), -1)
 
 
-def ours(name: str, size: tuple[int, int], seconds: float, checkout: str) -> list[bool]:
-    """Measure one workload; whether each target is met."""
-    workload = WORKLOADS[name]
-    command = python(checkout, "tests.support.console.workload", name)
-    fed = feeding(name)
-    with Terminal(command, columns=size[0], rows=size[1]) as terminal:
+def feeding(name: str) -> float:
+    """Percent of a core that making up the windows takes."""
+    make, interval = windows(name, FakeController())
+    taken = []
+    for number in range(8):
+        # As rarely as in a run: other work in between evicts it from the CPU's caches.
+        time.sleep(interval)
+        now = time.monotonic_ns()
+        started = time.thread_time()
+        make(number, now - round(interval * 1e9), now)
+        taken.append(time.thread_time() - started)
+    return statistics.median(taken) / interval * 100
+
+
+def paint(columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    run = partial(first_paint, (columns, rows))
+    yield Case(f"console {columns}x{rows}, first paint", "ms", run, goal=at_most(350))
+
+
+def load(name: str, columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Yield the costs of one workload, without those of making its windows up."""
+    if effort.quick and (name, columns) != ("conversations", 120):
+        return  # One workload passes the same code as all of them.
+    workload, seconds = WORKLOADS[name], effort.of(5.0, 1.0)
+    fed = 0.0 if effort.quick else feeding(name)
+    command = python("tests.support.console.workload", name)
+    with Terminal(command, columns=columns, rows=rows) as terminal:
         terminal.wait(_PAINTED, 10)
         terminal.send(workload.turn)
         terminal.wait(workload.ready, 15)
         time.sleep(seconds)
-        cost = terminal.cost(seconds=seconds, windows=3)
-        keys = latencies(terminal) if workload.keys else []
-    label = "probedeck" if checkout == _HERE else Path(checkout).name
-    _line(f"{label} {name}", cost, fed)
-    checks = [
-        cost.bytes_per_second <= workload.max_bytes,
-        cost.cpu_percent - fed <= workload.max_cpu,
-    ]
+        cost = terminal.cost(seconds=seconds, windows=effort.of(3, 1))
+        keys = latencies(terminal, effort.of(_KEYS, 2)) if workload.keys else []
+    shown = f"console {columns}x{rows}, {name}"
+    yield Case(f"{shown}: CPU", "% of a core", constant(cost.cpu_percent - fed),
+               goal=at_most(workload.max_cpu) if workload.max_cpu < _INF else None)  # fmt: skip
+    yield Case(f"{shown}: to the terminal", "B/s", constant(cost.bytes_per_second),
+               goal=at_most(workload.max_bytes) if workload.max_bytes < _INF else None)  # fmt: skip
+    limit = at_most(_MOST_MB) if name == "flows" else None
+    yield Case(f"{shown}: memory", "MB", constant(cost.rss_mb), goal=limit)
     if keys:
-        found = {"p50": statistics.median(keys), "p99": keys[int(len(keys) * 0.99)]}
-        words = ", ".join(f"{each} {value * 1e3:.1f} ms" for each, value in found.items())
-        print(f"    key to screen       {words}")
-        checks += [found[each] <= most for each, most in _MAX_KEY.items()]
-    if not all(checks):
-        print("    MISS")
-    return checks
+        middle, late = statistics.median(keys) * 1e3, keys[int(len(keys) * 0.99)] * 1e3
+        yield Case(f"{shown}: key to screen, median", "ms", constant(middle), goal=at_most(5))
+        yield Case(f"{shown}: key to screen, 99th percentile", "ms", constant(late),
+                   goal=at_most(30))  # fmt: skip
 
 
-def theirs(name: str, command: Sequence[str], size: tuple[int, int]) -> None:
-    """Measure another program without input."""
-    with Terminal(command, columns=size[0], rows=size[1]) as terminal:
-        time.sleep(4.0)
-        _line(name, terminal.cost(seconds=5.0, windows=3), 0.0)
-
-
-def _line(name: str, cost: Cost, fed: float) -> None:
-    print(
-        f"  {name:<24} {cost.cpu_percent - fed:6.2f} % of a core {cost.bytes_per_second:9.0f} B/s "
-        f"{cost.frames_per_second:5.1f} frames/s {cost.rss_mb:6.1f} MB",
-        flush=True,
-    )
-
-
-def main() -> int:
-    """Measure; the exit code is 1 where a target is missed."""
+def peers(columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Yield the costs of other programs without input."""
     from app.lab import Lab
 
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--size", nargs="*", default=["120x40", "80x24"], metavar="COLUMNSxROWS")
-    options.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
-    options.add_argument("--trip", default="trip", help="where trippy is")
-    options.add_argument("--seconds", type=float, default=5.0, help="of each of three windows")
-    options.add_argument("--paints", type=int, default=9, help="first paints")
-    options.add_argument("--beside", default="", help="another checkout, to compare with")
-    given = options.parse_args()
-    passed: list[bool] = []
-    checkouts = [_HERE, given.beside] if given.beside else [_HERE]
-    known = Path(checkouts[-1], "bench/console.py").read_text(encoding="utf-8")
+    lacking = []
     with Lab(traffic=False) as network:
         network.enter()
-        for text in given.size:
-            columns, rows = map(int, text.split("x"))
-            size = columns, rows
-            paints = [first_paint(each, size, given.paints) for each in checkouts]
-            passed.append(paints[0] <= _MAX_PAINT)
-            shown = ", before ".join(f"{paint * 1e3:.0f} ms" for paint in paints)
-            print(f"{text}: first paint {shown}{'' if passed[-1] else ' MISS'}", flush=True)
-            for name in given.only:
-                passed += ours(name, size, given.seconds, _HERE)
-                if given.beside and f'"{name}": Workload' in known:
-                    ours(name, size, given.seconds, given.beside)
-            for name, command in PEERS.items():
-                program = given.trip if name == "trippy" else command[0]
-                if shutil.which(program) is None:
-                    print(f"  {name} is not installed")
-                    continue
-                rest = (word.format(address=network.server_ipv4) for word in command[1:])
-                theirs(name, (program, *rest), size)
-    print("PASS" if all(passed) else "FAIL")
-    return 0 if all(passed) else 1
+        for name, command in PEERS.items():
+            if shutil.which(command[0]) is None:
+                lacking.append(name)
+                continue
+            words = [word.format(address=network.server_ipv4) for word in command]
+            with Terminal(words, columns=columns, rows=rows) as terminal:
+                time.sleep(effort.of(4.0, 0.5))
+                cost = terminal.cost(seconds=effort.of(5.0, 1.0), windows=effort.of(3, 1))
+            shown = f"{name} {columns}x{rows}"
+            yield Case(f"{shown}: CPU", "% of a core", constant(cost.cpu_percent))
+            yield Case(f"{shown}: to the terminal", "B/s", constant(cost.bytes_per_second))
+            yield Case(f"{shown}: memory", "MB", constant(cost.rss_mb))
+    if lacking:
+        raise MissingError(f"{', '.join(lacking)}: not installed")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def rows(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """The console's state after a window, by its flows; a table draws the rows that it shows."""
+    line = Line("A window in the console's state by rows", "state", "rows", at_most(1.1))
+    for count in effort.of((1, 100, 10_000, 100_000, 1_000_000), (1, 1000)):
+        made, live = Flows(count, churn=False), LiveFlows()
+        live.begin(late=False)
+
+        def take(made: Flows = made, live: LiveFlows = live) -> float:
+            now = time.monotonic_ns()
+            snapshot = window(made.next(now), end_ns=now)
+            started = time.thread_time()
+            live.add(snapshot)
+            live.view()
+            return (time.thread_time() - started) * 1e3
+
+        yield Case(f"a window in the console's state, {count} rows", "ms of CPU", take, line=line,
+                   size=count)  # fmt: skip
+
+
+_SIZES = ((120, 40), (80, 24))
+GROUPS = (
+    *(Group(f"first paint, {c}x{r}", partial(paint, c, r)) for c, r in _SIZES),
+    *(
+        Group(f"{name}, {c}x{r}", partial(load, name, c, r), 1, warm=False)
+        for c, r in _SIZES for name in WORKLOADS
+    ),
+    Group("rows", rows, 5),
+    Group("others", partial(peers, *_SIZES[0]), 1, warm=False),
+)  # fmt: skip

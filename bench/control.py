@@ -1,27 +1,25 @@
 """The controller: what a snapshot costs to compile and to export, and whether packets are missed.
 
-    python -I -m bench.control [--rounds 15] [--part swaps]
-
 Repeats figures 4a and 4b of the control plane's paper, on live frames over a veth; see
 tests/support/generator.py for where they come from.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from app.lab import netns
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, Line, at_least, at_most, exactly
 from bpf.compiler import Compiler
 from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller
@@ -176,25 +174,26 @@ def variant(number: int, interface: str, dialects: Sequence[str]) -> ProbeConfig
     return config("counter", interface, source, agg="sum" if percpu else "")
 
 
-def compiling(report: Report, rounds: int) -> None:
+def compiling(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     """Figure 4a: with every metric a snapshot against none, all else the same."""
-    with Compiler(stores=()) as compiler:
-        for maps in _MAPS:
-            times: dict[bool, list[float]] = {False: [], True: []}
-            for _, snapshot in itertools.product(range(rounds + 1), times):
-                probe = many_maps(maps, snapshot)
-                started = time.perf_counter()
-                hooks = Hooks(lambda point: None)
-                with compile_probe(compiler, probe, hooks) as compiled:
-                    loaded = ProgramProbe(compiler, compiled, hooks)
-                times[snapshot].append(time.perf_counter() - started)
-                loaded.close()
-            off, on = (statistics.median(t[1:]) for t in times.values())
-            report.target(
-                f"compile and load, {maps} maps: snapshot on against off",
-                f"{on * 1e3:.1f} / {off * 1e3:.1f} ms = {on / off:.3f} (the paper: 2.0 to 2.1)",
-                on <= 1.1 * off,
-            )
+    compiler = stack.enter_context(Compiler(stores=()))
+    line = Line("S1 4a: compile and load by maps", "snapshot on", "maps")
+
+    def load(probe: ProbeConfig) -> float:
+        started = time.perf_counter()
+        hooks = Hooks(lambda point: None)
+        with compile_probe(compiler, probe, hooks) as compiled:
+            loaded = ProgramProbe(compiler, compiled, hooks)
+        taken = time.perf_counter() - started
+        loaded.close()
+        return taken * 1e3
+
+    for maps in effort.of(_MAPS, (1, 10)):
+        on, off = (partial(load, many_maps(maps, snapshot)) for snapshot in (True, False))
+        yield Case(
+            f"compile and load, {maps} maps, every metric a snapshot", "ms", on, off, "no snapshot",
+            goal=at_most(1.6), figure="S1 4a", paper="ratio 2.0 to 2.1", line=line, size=maps,
+        )  # fmt: skip
 
 
 def many_maps(count: int, snapshot: bool) -> ProbeConfig:
@@ -220,41 +219,37 @@ def controller_on_veth() -> Iterator[tuple[Controller, End, End]]:
             yield controller, left, right
 
 
-def throughput(report: Report, rounds: int) -> None:
-    """Figure 4b: packets a second while a snapshot is exported, against none, side by side.
+def throughput(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Figure 4b: packets a second while a snapshot is exported, against none, by turns.
 
-    One stream of frames is cut into short stretches, in the order without, with, with, without: a
-    machine whose speed drifts by percents then shows differences of a tenth of one.
+    One stream of frames is cut into short stretches: a machine whose speed drifts by percents then
+    shows differences of a tenth of one.
     """
-    with controller_on_veth() as (controller, left, right), Compiler() as compiler:
-        controller.add(
-            config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False)
-        )
-        controller.add(config("counter", right.ifname, _COUNT % "DROP", agg="sum"), force=True)
-        with Generator(compiler, left) as generator, generator.streaming():
-            for hertz in _HERTZ:
-                ratios = []
-                for _ in range(max(rounds, 2)):  # Quartiles need two.
-                    without, *both, last = (
-                        stretch(controller, hertz if exporting else 0)
-                        for exporting in (False, True, True, False)
-                    )
-                    ratios.append(sum(both) / (without + last))
-                ratio = statistics.median(ratios)
-                low, _, high = statistics.quantiles(ratios, n=4)
-                report.target(
-                    f"exporting at {hertz:g} Hz, of {without / 1e6:.1f} Mpps without",
-                    f"{ratio - 1:+.2%} (middle half {low - 1:+.2%} to {high - 1:+.2%}; "
-                    "the paper: -0.15 %, -1.4 % at 100 Hz)",
-                    ratio >= (0.99 if hertz > 10 else 0.9985),
-                )
+    controller, left, right = stack.enter_context(controller_on_veth())
+    controller.add(config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False))
+    controller.add(config("counter", right.ifname, _COUNT % "DROP", agg="sum"), force=True)
+    generator = stack.enter_context(Generator(effort.compiler, left))
+    stack.enter_context(generator.streaming())
+    seconds = effort.of(_STRETCH_S, 0.05)
+    for hertz in effort.of(_HERTZ, (100,)):
+        yield Case(
+            f"packets while a snapshot is exported, period {1 / hertz:g} s", "Mpps",
+            partial(pair, controller, hertz, seconds), partial(pair, controller, 0, seconds),
+            "no export", goal=at_least(0.99 if hertz > 10 else 0.9985), figure="S1 4b",
+            paper="-0.15 % on average, -1.4 % at 100 Hz",
+        )  # fmt: skip
 
 
-def stretch(controller: Controller, hertz: float) -> float:
+def pair(controller: Controller, hertz: float, seconds: float) -> float:
+    """Return the mean of two stretches, in millions of packets a second."""
+    return sum(stretch(controller, hertz, seconds) for _ in range(2)) / 2e6
+
+
+def stretch(controller: Controller, hertz: float, seconds: float) -> float:
     """Packets a second over a while, with an export so often."""
     seen = int(controller.export("reference")[0].rows["value"][0])
     started = time.perf_counter()
-    end = started + _STRETCH_S
+    end = started + seconds
     due = started + 0.5 / hertz if hertz else math.inf
     while (now := time.perf_counter()) < end:
         if now >= due:
@@ -266,11 +261,12 @@ def stretch(controller: Controller, hertz: float) -> float:
 
 
 def exactness(
-    report: Report, exports: int, replacements: int, dialects: Sequence[str], pps: float = 0
-) -> None:
+    name: str, dialects: Sequence[str], pps: float, compiler: Compiler, exports: int,
+    replacements: int,
+) -> Iterator[Case]:  # fmt: skip
     """Every packet in one window of one generation, while it is exported and replaced.
 
-    `pps` packets a second come, or as many as the machine can send.
+    `pps` packets a second come, or as many as the machine can send if it is 0.
     """
     counted = {"packets": 0, "windows": 0}
 
@@ -281,7 +277,7 @@ def exactness(
             counted["packets"] += int(total.sum())
             counted["windows"] += 1
 
-    with controller_on_veth() as (controller, left, right), Compiler() as compiler:
+    with controller_on_veth() as (controller, left, right):
         controller.listen(add)
         reference = config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False)
         controller.add(reference)
@@ -300,84 +296,81 @@ def exactness(
         time.sleep(0.1)
         controller.remove("counter")
         seen = int(controller.export("reference")[0].rows["value"].sum())
-    report.target(
-        f"{exports} exports and {replacements} replacements of {' and '.join(dialects)} at "
-        f"{sent / seconds / 1e3:,.1f} kpps",
-        f"{sent} packets sent, {seen} seen, {counted['packets']} in {counted['windows']} windows",
-        counted["packets"] == seen
-        and (not pps or seen == sent)
-        and counted["windows"] >= exports + replacements,
-    )
+    name = f"{name}, {exports} exports and {replacements} replacements"
+    yield Case(f"{name}: rate", "kpps", constant(sent / seconds / 1e3))
+    yield Case(f"{name}: packets seen and not in one window", "packets",
+               constant(seen - counted["packets"]), goal=exactly(0))  # fmt: skip
+    yield Case(f"{name}: windows", "windows", constant(counted["windows"]),
+               goal=at_least(exports + replacements))  # fmt: skip
+    if pps:
+        yield Case(f"{name}: packets sent and not seen", "packets", constant(sent - seen),
+                   goal=exactly(0))  # fmt: skip
 
 
-def swaps(report: Report, replacements: int) -> None:
-    """Replacements in each dialect at a rate that a host of the field may have."""
+def swaps(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Replacements of both dialects at full rate, and of each at the rate of a busy host."""
+    exports, replacements = effort.of((1000, 200), (4, 4))
+    compiler = effort.compiler
+    name = "both dialects, live, at full rate"
+    yield from exactness(name, list(_VARIANTS), 0, compiler, exports, replacements)
     for dialect in _VARIANTS:
-        exactness(report, replacements, replacements, [dialect], _SWAP_PPS)
+        name = f"dialect of {dialect}, live, {_SWAP_PPS} packets/s"
+        yield from exactness(name, [dialect], _SWAP_PPS, compiler, replacements, replacements)
 
 
-def editing(report: Report, rounds: int) -> None:
-    """From the key to the first packet that the edited program counts, in each dialect."""
-    edits(report, rounds, "bcc", _TIMED, 60)
-    edits(report, rounds, "libbpf", _TIMED_FOR_LIBBPF, 80)
-    with_types = _TIMED_FOR_LIBBPF.replace("<linux/bpf.h>", '"vmlinux.h"')
-    edits(report, rounds, "libbpf with vmlinux.h", with_types, 100)
+def editing(
+    dialect: str, source: str, most_ms: float, stack: ExitStack, effort: Effort
+) -> Iterator[Case]:
+    """From the key to the first packet that the edited program counts."""
+    # Edits that an earlier run has stored would not be compiled.
+    stack.callback(_restore, os.environ.get("CACHE_DIRECTORY"))
+    os.environ["CACHE_DIRECTORY"] = stack.enter_context(tempfile.TemporaryDirectory())
+    waits = edits(stack, source)
+    next(waits)  # The first one starts the helper.
+    yield Case(f"edit to first packet counted, {dialect}", "ms", partial(next, waits),
+               goal=at_most(most_ms))  # fmt: skip
 
 
-def edits(report: Report, rounds: int, dialect: str, source: str, most_ms: int) -> None:
-    with controller_on_veth() as (controller, left, right):
-        with netns.inside(left.ns):
-            command = [sys.executable, "-I", "-c", _TRICKLE, right.ipv4]
-            trickle = subprocess.Popen(command)
-        try:
-            name = right.ifname
-            controller.add(config("p", name, source % 0, metric="first"))
-            waits = []
-            for number in range(1, rounds * 3 + 2):
-                edited = config("p", name, source % number, metric="first")
-                started = time.monotonic_ns()
-                controller.replace(edited)
-                time.sleep(0.02)
-                first = int(controller.export("p")[0].rows["value"][0])
-                waits.append((first - started) / 1e6)
-        finally:
-            trickle.kill()
-            trickle.wait()
-    middle, worst = statistics.median(waits[1:]), max(waits[1:])
-    report.target(
-        f"edit to first packet counted, {len(waits) - 1} edits for {dialect}",
-        f"median {middle:.1f} ms, longest {worst:.1f} ms",
-        middle <= most_ms,
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--exports", type=int, default=1000)
-    parser.add_argument("--replacements", type=int, default=200)
-    names = ("compiling", "editing", "swaps", "exactness", "throughput")
-    parser.add_argument(
-        "--part", action="append", choices=names, help="run this part only; may be repeated"
-    )
-    options = parser.parse_args()
-    report = Report("the controller")
-    with tempfile.TemporaryDirectory() as store:
-        # Edits that an earlier run has stored would not be compiled.
+def _restore(store: str | None) -> None:
+    if store is None:
+        del os.environ["CACHE_DIRECTORY"]
+    else:
         os.environ["CACHE_DIRECTORY"] = store
-        parts: dict[str, Callable[[], None]] = {
-            "compiling": lambda: compiling(report, options.rounds),
-            "editing": lambda: editing(report, options.rounds),
-            "swaps": lambda: swaps(report, options.replacements),
-            "exactness": lambda: exactness(
-                report, options.exports, options.replacements, list(_VARIANTS)
+
+
+def edits(stack: ExitStack, source: str) -> Iterator[float]:
+    """Yield the milliseconds of one edit after the other."""
+    controller, left, right = stack.enter_context(controller_on_veth())
+    with netns.inside(left.ns):
+        command = [sys.executable, "-I", "-c", _TRICKLE, right.ipv4]
+        trickle = subprocess.Popen(command)
+    stack.callback(trickle.wait)
+    stack.callback(trickle.kill)
+    name = right.ifname
+    controller.add(config("p", name, source % 0, metric="first"))
+    for number in itertools.count(1):
+        edited = config("p", name, source % number, metric="first")
+        started = time.monotonic_ns()
+        controller.replace(edited)
+        time.sleep(0.02)
+        first = int(controller.export("p")[0].rows["value"][0])
+        yield (first - started) / 1e6
+
+
+GROUPS = (
+    Group("figure 4a", compiling, 15),
+    Group("figure 4b", throughput, 15),
+    Group("replacements", swaps, 1, warm=False),
+    *(
+        Group(f"edits, {name}", partial(editing, name, source, most_ms), 30)
+        for name, source, most_ms in (
+            ("bcc", _TIMED, 60),
+            ("libbpf", _TIMED_FOR_LIBBPF, 80),
+            (
+                "libbpf with vmlinux.h",
+                _TIMED_FOR_LIBBPF.replace("<linux/bpf.h>", '"vmlinux.h"'),
+                100,
             ),
-            "throughput": lambda: throughput(report, options.rounds),
-        }
-        for part in options.part or names:
-            parts[part]()
-    report.end()
-
-
-if __name__ == "__main__":
-    main()
+        )
+    ),
+)

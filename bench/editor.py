@@ -1,25 +1,20 @@
-"""CPU time of a key in the source editor, as a ratio to Textual's own text area:
-
-python -I -m bench.editor [--lines 400 2000 20000] [--keys 30]
-"""
+"""CPU time of a key in the source editor, as a ratio to Textual's own text area."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 from textual.app import ComposeResult
 from textual.widgets import TextArea
 
-from bench.support.report import Report
+from bench.runner.cases import Case, Effort, Group, Line, at_most
 from probes.flow.hook import SOURCE
 from widgets.editor import LANGUAGE, QUERY, CodeEditor
 from widgets.terminal.compositor import DiffApp
-
-_ROUNDS = 3
 
 
 class _Bed(DiffApp[None]):
@@ -60,26 +55,17 @@ async def key(area: TextArea, keys: int) -> float:
         return statistics.median(times)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lines", type=int, nargs="+", default=[400, 2000, 20_000])
-    parser.add_argument("--keys", type=int, default=30)
-    args = parser.parse_args()
-    makers: tuple[Callable[[str], TextArea], ...] = (CodeEditor, stock)
-    report = Report("a key in the middle of a C source, CPU time")
-    for lines in args.lines:
+def keys(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    count = effort.of(30, 2)
+    line = Line("A key in the editor by lines", "probedeck", "lines")
+    for lines in effort.of((400, 2000, 20_000), (50,)):
         text = source(lines)
-        rounds = [
-            [asyncio.run(key(make(text), args.keys)) for make in makers] for _ in range(_ROUNDS)
-        ]
-        ours, theirs = (statistics.median(times) for times in zip(*rounds, strict=True))
-        report.target(
-            f"{lines} lines",
-            f"{ours * 1e3:.1f} ms, stock {theirs * 1e3:.1f} ms, ratio {ours / theirs:.2f}",
-            ours < theirs,
+        ours, theirs = (
+            lambda make=make, text=text: asyncio.run(key(make(text), count)) * 1e3
+            for make in (CodeEditor, stock)
         )
-    report.end()
+        yield Case(f"a key in the middle of a C source, {lines} lines", "ms of CPU", ours, theirs,
+                   "Textual's text area", goal=at_most(1), line=line, size=lines)  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("keys", keys, 3, warm=False),)

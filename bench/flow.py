@@ -1,27 +1,35 @@
-"""noobflow: cost of a packet, live rate, and whether every packet is accounted for.
+"""The flow table: cost of a packet, live rate, and whether every packet is accounted for.
 
-    python -I -m bench.flow [--frames 6000000] [--rounds 5]
-
-Needs root; sends only between two namespaces that it makes. Run it on a quiet machine.
+Frames travel only between two namespaces that it makes.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import statistics
+import os
 import struct
+import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
-
-import numpy as np
+from typing import NamedTuple
 
 from app.lab import netns
-from bench.support.report import Report
+from bench.runner.cases import (
+    Case,
+    Effort,
+    Group,
+    Line,
+    Measure,
+    MissingError,
+    at_least,
+    at_most,
+    exactly,
+)
 from bpf.abi import ProgType
-from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.compiler import Compiler
@@ -37,6 +45,8 @@ from tests.support.generator import Generator, frame
 from tests.support.veth import End, veth_pair
 
 FLOWS = 25_000
+_HASH = "per-CPU hash"
+_REPEAT = 2_000_000
 
 VARY = """
 #include "probe.h"
@@ -67,6 +77,16 @@ int
 drop(struct xdp_md *ctx)
 {
     return XDP_DROP;
+}
+"""
+
+PASS = """
+#include "probe.h"
+
+int
+pass(struct xdp_md *ctx)
+{
+    return VERDICT_PASS;
 }
 """
 
@@ -131,18 +151,25 @@ hash(struct xdp_md *ctx)
 
 
 class Bench:
-    """A hook with stages of C in a chain, in the namespace of one end of a veth."""
+    """A hook with stages of C in a chain.
 
-    def __init__(self, compiler: Compiler, right: End, stack: ExitStack) -> None:
-        self._compiler = compiler
-        self.space = right.ns
-        self._stack = stack
-        with netns.inside(right.ns):
-            self.interface = interfaces.find(right.ifname)
+    It is on one end of a veth. Without an end it is one of `lo` that is not attached, and sees test
+    runs alone.
+    """
+
+    def __init__(self, compiler: Compiler, stack: ExitStack, end: End | None = None) -> None:
+        self._compiler, self._stack, self._end = compiler, stack, end
+        with self.inside():
             self.hooks = Hooks(lambda point: None)
+            self.interface = self.hooks.find(end.ifname if end else "lo")
             self.point = self.hooks.acquire(self.interface, Hook.XDP)
-            self.point.attach()
+            if end:
+                self.point.attach()
         stack.callback(self.hooks.release, self.point)
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Be in the namespace of the hook for a while."""
+        return netns.inside(self._end.ns) if self._end else nullcontext()
 
     def add(self, source: str, name: str, **macros: object) -> Program:
         """Append a stage: one function `name`, compiled from `source`."""
@@ -156,10 +183,14 @@ class Bench:
         self._stack.callback(self.point.chain.remove, stage)
         return program
 
+    def test_run(self, packet: bytes, repeat: int) -> float:
+        """Return the nanoseconds of a packet by BPF_PROG_TEST_RUN."""
+        return prog_test_run(self.point.chain.fd, packet, repeat=repeat).duration_ns
+
     def poller(self, probe: Probe, publish: Publish) -> Poller:
         """A thread that swaps each 100 ms, started; to be stopped."""
         poller = Poller(probe, 0.1, publish)
-        with netns.inside(self.space):
+        with self.inside():
             poller.start()
         return poller
 
@@ -179,129 +210,241 @@ def bench_on(compiler: Compiler) -> Iterator[tuple[Bench, End]]:
         for end in (left, right):
             # Or neighbour discovery would be counted too.
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
-        yield Bench(compiler, right, stack), left
+        yield Bench(compiler, stack, right), left
 
 
-def cost_of_a_packet(compiler: Compiler, report: Report, version: int, rounds: int) -> None:
-    """Nanoseconds a packet at 25,000 flows, by test runs, interleaved."""
-    places = {"ADDRESS_AT": 26 if version == 4 else 34, "PORT_AT": 34 if version == 4 else 54}
-    with ExitStack() as stack:
-        fds: dict[str, int] = {}
-        for name in ("nothing", "percpu_hash", "flow"):
-            bench, _ = stack.enter_context(bench_on(compiler))
-            bench.add(VARY, "vary", FLOWS=FLOWS, **places)
-            if name == "percpu_hash":
+def varied(bench: Bench, version: int, flows: int = FLOWS, tag: int = 0) -> None:
+    """Append the stage that gives each packet of a test run one of some flows.
+
+    `tag` is the length of a VLAN tag.
+    """
+    address, port = (26, 34) if version == 4 else (34, 54)
+    bench.add(VARY, "vary", FLOWS=flows, ADDRESS_AT=address + tag, PORT_AT=port + tag)
+
+
+def tagged(packet: bytes) -> bytes:
+    """Return the frame with a VLAN tag."""
+    return packet[:12] + b"\x81\x00\x00\x0a" + packet[12:]
+
+
+def test_runs(version: int, tag: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Compare the flow table with the kernel's per-CPU hash at 25,000 flows."""
+    nothing, hashed, counted, swapped = (Bench(effort.compiler, stack) for _ in range(4))
+    for bench in (nothing, hashed, counted, swapped):
+        varied(bench, version, tag=tag)
+    hashed.add(_PERCPU_HASH, "hash")
+    counted.add_flow()
+    probe = swapped.add_flow()
+    packet = tagged(frame(version)) if tag else frame(version)
+    repeat = effort.of(_REPEAT, 20_000)
+
+    def beside_swaps() -> float:
+        poller = swapped.poller(probe, lambda _: None)
+        try:
+            return swapped.test_run(packet, repeat)
+        finally:
+            poller.stop()
+
+    floor, peer, ours = (
+        partial(each.test_run, packet, repeat) for each in (nothing, hashed, counted)
+    )
+    name = f"flow table, IPv{version}{' with a VLAN tag' if tag else ''}, {FLOWS} flows"
+    for words, measure in (("", ours), (", a swap each 100 ms", beside_swaps)):
+        yield Case(name + words, "ns", measure, peer, _HASH, floor, at_most(0.42))
+
+
+def sizes(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """The cost of a packet by the number of flows, beside a swap each 100 ms."""
+    line = Line("Cost of a packet by flows", "flow table", "flows", at_most(0.2))
+    floor = Bench(effort.compiler, stack)
+    varied(floor, 4, 1)
+    repeat = effort.of(_REPEAT, 20_000)
+    full = (1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 4_000_000)
+    for flows in effort.of(full, (1, 1000)):
+        bench = Bench(effort.compiler, stack)
+        varied(bench, 4, flows)
+        probe = bench.add_flow()
+
+        def swapped(bench: Bench = bench, probe: FlowProbe = probe) -> float:
+            poller = bench.poller(probe, lambda _: None)
+            try:
+                return bench.test_run(frame(4), repeat)
+            finally:
+                poller.stop()
+
+        yield Case(
+            f"flow table, IPv4, {flows} flows, by size", "ns", swapped,
+            floor=partial(floor.test_run, frame(4), repeat), line=line, size=flows,
+        )  # fmt: skip
+
+
+def chain(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """The cost of a packet by the number of chained probes that only pass."""
+    line = Line("Cost of a packet by chained probes", "chain", "probes", at_most(1))
+    for count in effort.of((1, 2, 4, 8, 16), (1, 2)):
+        bench = Bench(effort.compiler, stack)
+        for _ in range(count):
+            bench.add(PASS, "pass")
+        run = partial(bench.test_run, frame(4), effort.of(_REPEAT, 20_000))
+        yield Case(f"{count} chained probes that pass", "ns", run, line=line, size=count)
+
+
+def live(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Nanoseconds of a frame over a veth: dropped at once, and counted by flow before."""
+    frames = effort.of(6_000_000, 5000)
+
+    def measure(name: str) -> float:
+        with bench_on(effort.compiler) as (bench, left), ExitStack() as inner:
+            if name == "flow":
+                inner.callback(bench.poller(bench.add_flow(), lambda _: None).stop)
+            elif name == "hash":
                 bench.add(_PERCPU_HASH, "hash")
-            elif name == "flow":
-                bench.add_flow()
-            fds[name] = bench.point.chain.fd
-        times: dict[str, list[int]] = {name: [] for name in fds}
-        packet = frame(version)
-        for _ in range(rounds + 1):
-            for name, fd in fds.items():
-                times[name].append(prog_test_run(fd, packet, repeat=2_000_000).duration_ns)
-    floor, hashed, ours = (statistics.median(t[1:]) for t in times.values())
-    report.row(f"IPv{version}: test run, no probe", f"{floor:.0f} ns")
-    report.row(f"IPv{version}: per-CPU hash look-up and update", f"{hashed:.0f} ns")
-    report.target(
-        f"IPv{version}: noobflow at {FLOWS} flows",
-        f"{ours:.0f} ns, {(ours - floor) / (hashed - floor):.2f} of the hash's own cost",
-        ours <= hashed,
-    )
+            bench.add(DROP, "drop")
+            with Generator(effort.compiler, left, flows=FLOWS) as generator:
+                generator.send(frames)
+                return generator.seconds / frames * 1e9
+
+    drop, hashed, ours = (partial(measure, name) for name in ("drop", "hash", "flow"))
+    added = f"live, what the flow table adds to XDP_DROP, {FLOWS} flows, a swap each 100 ms"
+    yield Case(added, "ns", ours, hashed, f"{_HASH}, never read", drop, at_most(0.45))
+    whole = f"live, the flow table and XDP_DROP, {FLOWS} flows"
+    yield Case(whole, "ns", ours, drop, "XDP_DROP alone")
 
 
-def live_rate(compiler: Compiler, report: Report, frames: int, rounds: int) -> None:
-    """Millions of packets a second over a veth: dropped at once, and counted by flow before."""
-    rates: dict[str, list[float]] = {"drop": [], "hash": [], "flow": []}
-    for _ in range(rounds):
-        for name, measured in rates.items():
-            with bench_on(compiler) as (bench, left), ExitStack() as stack:
-                if name == "flow":
-                    poller = bench.poller(bench.add_flow(), lambda _: None)
-                    stack.callback(poller.stop)
-                elif name == "hash":
-                    bench.add(_PERCPU_HASH, "hash")
-                bench.add(DROP, "drop")
-                with Generator(compiler, left, flows=FLOWS) as generator:
-                    generator.send(frames)
-                    measured.append(frames / generator.seconds / 1e6)
-    dropped, hashed, counted = (statistics.median(r) for r in rates.values())
-    report.row("live, XDP_DROP", f"{dropped:.2f} Mpps")
-    report.row("live, per-CPU hash then XDP_DROP, never read", f"{hashed:.2f} Mpps")
-    report.target(
-        "live, noobflow then XDP_DROP, a swap each 100 ms",
-        f"{counted:.2f} Mpps, {counted / dropped:.0%} of XDP_DROP",
-        counted >= 0.75 * dropped,
-    )
+class Total(NamedTuple):
+    """Sums of a run over a veth."""
+
+    mpps: float
+    seen: int
+    """Packets that reached the hook."""
+    counted: int
+    lost: int
+    """Packets beyond a full table."""
+    rows: int
+
+    @property
+    def missing(self) -> int:
+        return self.seen - self.counted
 
 
-def exactness(
-    compiler: Compiler, report: Report, version: int, flows: int, frames: int, *, dropped: bool
-) -> None:
-    """Sum over windows and losses against what the hook saw; a swap each 100 ms.
+def count_all(
+    bench: Bench, lefts: list[tuple[End, int]], compiler: Compiler, frames: int, *,
+    version: int = 4, flows: int = FLOWS, dropped: bool,
+) -> Total:  # fmt: skip
+    """Send frames out of each end from its CPU, and compare the hook's count with all windows.
 
     Not `dropped`, packets go on to the kernel as they do on an operator's interface.
     """
-    with bench_on(compiler) as (bench, left):
-        totals = {"packets": 0, "rows": 0, "full": 0, "windows": 0}
-        waits: list[int] = []
+    sums = {"packets": 0, "rows": 0, "full": 0}
 
-        def add(item: Snapshot | Event) -> None:
-            if isinstance(item, Snapshot):
-                rows = item.rows
-                totals["packets"] += int(rows["packets"].sum())
-                totals["rows"] += len(rows)
-                totals["windows"] += 1
-                waits.append(item.swap_ns)
-                totals["full"] += item.losses.get(LossReason.TABLE_FULL, Loss()).packets
+    def add(item: Snapshot | Event) -> None:
+        if isinstance(item, Snapshot):
+            sums["packets"] += int(item.rows["packets"].sum())
+            sums["rows"] += len(item.rows)
+            sums["full"] += item.losses.get(LossReason.TABLE_FULL, Loss()).packets
 
-        counter = bench.add(_COUNT, "count_seen")
-        probe = bench.add_flow()
-        if dropped:
-            bench.add(DROP, "drop")
-        poller = bench.poller(probe, add)
-        with Generator(compiler, left, version=version, flows=flows) as generator:
-            generator.send(frames)
-            time.sleep(0.05)
-            poller.stop()
-            rate = frames / generator.seconds / 1e6
-        values = map_lookup(counter.map_fd("seen"), bytes(4), 8 * possible_cpus())
-        seen = sum(struct.unpack(f"{possible_cpus()}Q", values or b""))
-    kind = f"{flows} flows" if flows else "each packet a new flow"
-    exact = totals["packets"] + totals["full"] == seen
-    whole = totals["full"] == 0 and (bool(flows) or totals["rows"] == seen)
-    report.target(
-        f"IPv{version}, {kind}, {'dropped' if dropped else 'passed on'}: {rate:.1f} Mpps",
-        f"{seen} seen of {frames}; {totals['packets']} in windows, {totals['full']} lost,"
-        f" {totals['rows']} rows, {totals['windows']} windows,"
-        f" swap {np.median(waits) / 1000:.0f} us",
-        exact and whole,
-    )
+    counter = bench.add(_COUNT, "count_seen")
+    probe = bench.add_flow()
+    if dropped:
+        bench.add(DROP, "drop")
+    poller = bench.poller(probe, add)
+    with ExitStack() as stack:
+        generators = [
+            stack.enter_context(Generator(compiler, left, version=version, flows=flows, cpu=cpu))
+            for left, cpu in lefts
+        ]
+        senders = [threading.Thread(target=each.send, args=(frames,)) for each in generators]
+        started = time.perf_counter()
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        mpps = frames * len(senders) / (time.perf_counter() - started) / 1e6
+        time.sleep(0.05)
+        poller.stop()
+    values = map_lookup(counter.map_fd("seen"), bytes(4), 8 * possible_cpus())
+    seen = sum(struct.unpack(f"{possible_cpus()}Q", values or b""))
+    return Total(mpps, seen, sums["packets"], sums["full"], sums["rows"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=6_000_000, help="of a live measurement")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    report = Report("noobflow")
-    parts: list[Callable[[Compiler], None]] = [
-        lambda c: cost_of_a_packet(c, report, 4, options.rounds),
-        lambda c: cost_of_a_packet(c, report, 6, options.rounds),
-        lambda c: live_rate(c, report, options.frames, options.rounds),
-    ]
-    parts += [
-        partial(
-            exactness, report=report, version=version, flows=flows, frames=2 * options.frames,
-            dropped=dropped,
+def exactness(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """The sum over windows and losses against what the hook saw; a swap each 100 ms."""
+    frames = effort.of(12_000_000, 5000)
+    for flows, dropped, version in itertools.product((FLOWS, 0), (False, True), (4, 6)):
+        with bench_on(effort.compiler) as (bench, left):
+            total = count_all(
+                bench, [(left, 0)], effort.compiler, frames, version=version, flows=flows,
+                dropped=dropped,
+            )  # fmt: skip
+        kind = f"{flows} flows" if flows else "each packet a new flow"
+        name = (
+            f"live, IPv{version}, {frames} frames, {kind}, {'dropped' if dropped else 'passed on'}"
         )
-        for flows, dropped, version in itertools.product((FLOWS, 0), (False, True), (4, 6))
-    ]  # fmt: skip
-    with Compiler() as compiler:
-        for part in parts:
-            part(compiler)
-    report.end()
+        unaccounted, merged = total.missing - total.lost, 0 if flows else total.seen - total.rows
+        yield Case(f"{name}: rate", "Mpps", constant(total.mpps))
+        yield Case(f"{name}: unaccounted", "packets", constant(unaccounted), goal=exactly(0))
+        yield Case(f"{name}: lost, and counted as lost", "packets", constant(total.lost),
+                   goal=exactly(0))  # fmt: skip
+        if not flows:
+            merged -= total.lost
+            yield Case(f"{name}: flows without a row", "flows", constant(merged), goal=exactly(0))
 
 
-if __name__ == "__main__":
-    main()
+def constant(value: float) -> Measure:
+    """Return a measurement of what the set-up has measured."""
+    return lambda: value
+
+
+@contextmanager
+def two_queues(compiler: Compiler) -> Iterator[tuple[Bench, End]]:
+    """A hook on a veth whose frames stay on the one of two CPUs that sent them."""
+    with ExitStack() as stack:
+        pair = stack.enter_context(veth_pair())
+        queues = "numtxqueues 2 numrxqueues 2"
+        peer = f"peer name two {queues} netns /proc/{os.getpid()}/fd/{pair[1].ns}"
+        with netns.inside(pair[0].ns):
+            add = f"ip link add two {queues} type veth {peer}"
+            subprocess.run(add.split(), check=True)
+        ends = []
+        for end in pair:
+            with netns.inside(end.ns):
+                subprocess.run(["ip", "link", "set", "two", "up"], check=True)
+            netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
+            ends.append(replace(end, ifname="two", ifindex=netns.ifindex(end.ns, "two")))
+        yield Bench(compiler, stack, ends[1]), ends[0]
+
+
+def cores(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Packets a second into flows on one core and on two, without a loss (figure 4 of S4)."""
+    if possible_cpus() < 2:
+        raise MissingError("this machine has one CPU")
+    frames = effort.of(12_000_000, 5000)
+    lost = [0.0]
+
+    def measure(count: int) -> float:
+        with two_queues(effort.compiler) as (bench, left):
+            lefts = [(left, cpu) for cpu in range(count)]
+            total = count_all(bench, lefts, effort.compiler, frames, dropped=True)
+        lost.append(1 - total.counted / (frames * count))
+        return total.mpps
+
+    one, two = partial(measure, 1), partial(measure, 2)
+    name = f"flow table, live, XDP_DROP behind it, {FLOWS} flows a core"
+    paper = "3.66 Mpps on one core, 20 on five"
+    yield Case(f"{name}, 1 core", "Mpps", one, figure="S4 4", paper=paper)
+    yield Case(f"{name}, 2 cores", "Mpps", two, one, "1 core", goal=at_least(1.8), figure="S4 4",
+               paper=paper)  # fmt: skip
+    yield Case(f"{name}, the largest share of frames that is in no flow", "",
+               lambda: max(lost), goal=at_most(1e-6), figure="S4 4", paper="0.0001 %")  # fmt: skip
+
+
+GROUPS = (
+    Group("test runs, IPv4", partial(test_runs, 4, 0)),
+    Group("test runs, IPv6", partial(test_runs, 6, 0)),
+    Group("test runs, IPv4 with a VLAN tag", partial(test_runs, 4, 4)),
+    Group("test runs by the number of flows", sizes, 5),
+    Group("test runs by the number of probes", chain),
+    Group("live", live, 7),
+    Group("every packet", exactness, 1, warm=False),
+    Group("one core and two", cores, 5, warm=False),
+)

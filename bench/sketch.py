@@ -1,7 +1,5 @@
 """The estimate of distinct flows against exact counts, and against what others make of them (S2.7).
 
-    python -I -m bench.sketch [--rounds 2000]
-
 Hashes are random, because the bench measures the sketch and not the hash. The flows of a round
 grow to a million; the bench compares the estimates on the way. Up to thirty flows, errors are
 rare, so there are eight times as many rounds. Raw HyperLogLog (with linear counting) and Ertl's
@@ -11,17 +9,19 @@ and its own hash. Without a merge it also uses the order in which flows arrive.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 
 import datasketches  # type: ignore[import-untyped]
 import numpy as np
 
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, at_least, at_most
 from bpf.arrays import Array
 from probes.monitor.sketch import Sketch
 
@@ -49,12 +49,12 @@ class Errors:
         return float(np.sqrt(np.mean(np.square(self._errors))))
 
     @property
+    def has_any(self) -> bool:
+        return bool(self._errors)
+
+    @property
     def bias(self) -> float:
         return float(np.mean(self._errors))
-
-    def __str__(self) -> str:
-        words = f"{self.deviation:5.2%} {self.bias:+6.2%}" if self._errors else "-"
-        return f"{words.replace('%', ''):>13}"
 
 
 class Measured:
@@ -81,10 +81,6 @@ class Measured:
     def tolerance(self) -> float:
         """Three standard errors of a coverage of 95 %."""
         return 3 * math.sqrt(0.95 * 0.05 / len(self._covered))
-
-    def __str__(self) -> str:
-        estimates = (self.ours, self.raw, self.ertl, self.datasketches)
-        return f"{''.join(map(str, estimates))}{100 * self.coverage:7.1f}"
 
 
 def raw(ranks: Array) -> float:
@@ -155,29 +151,32 @@ def microseconds(call: Callable[[], object]) -> float:
     return float(np.median(times)) / 1000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2000)
-    options = parser.parse_args()
-    report = Report("Distinct flows: RMS error and bias in %, of the 95 % band its coverage in %")
-    report.row("", "         ours      raw HLL         Ertl datasketches   band")
-    for (bits, flows), each in sorted(measure(options.rounds).items()):
-        limit = 1.04 / math.sqrt(1 << bits)
-        met = each.ours.deviation <= limit and abs(each.ours.bias) <= limit / 3
-        covered = each.coverage >= 0.95 - each.tolerance
-        report.target(
-            f"b = {bits}, n = {flows:,}: an error of {limit:.2%} at most",
-            str(each),
-            met and covered,
-        )
+def errors(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Yield errors in percent, and the share of the 95 % bands that have the count."""
+    for (bits, flows), each in sorted(measure(effort.of(2000, 5)).items()):
+        limit = 104 / math.sqrt(1 << bits)
+        name = f"distinct flows, b = {bits}, {flows} flows"
+        yield Case(f"{name}: RMS error", "%", constant(each.ours.deviation * 100),
+                   goal=at_most(limit))  # fmt: skip
+        yield Case(f"{name}: bias", "%", constant(abs(each.ours.bias) * 100),
+                   goal=at_most(limit / 3))  # fmt: skip
+        yield Case(f"{name}: bands that have the count", "%", constant(each.coverage * 100),
+                   goal=at_least(95 - 100 * each.tolerance))  # fmt: skip
+        for other, theirs in (("raw HyperLogLog", each.raw), ("Ertl's estimate", each.ertl),
+                              ("datasketches", each.datasketches)):  # fmt: skip
+            if theirs.has_any and theirs.deviation:
+                yield Case(f"{name}: RMS error beside {other}", "%",
+                           constant(each.ours.deviation * 100), constant(theirs.deviation * 100),
+                           other)  # fmt: skip
+
+
+def times(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     rng = np.random.default_rng(7)
     for bits in _BITS:
         sketch = Sketch.of(rng.integers(0, 1 << 64, 100_000, "u8"), bits, "")
-        us = microseconds(sketch.estimate)
-        report.target(f"b = {bits}: an estimate, at most 200 us", f"{us:.0f} us", us <= 200)
-        report.row(f"b = {bits}: its band", f"{microseconds(sketch.band):.0f} us")
-    report.end()
+        yield Case(f"an estimate, b = {bits}", "us", partial(microseconds, sketch.estimate),
+                   goal=at_most(200))  # fmt: skip
+        yield Case(f"its band, b = {bits}", "us", partial(microseconds, sketch.band))
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("errors", errors, 1, warm=False), Group("times", times, 5))

@@ -81,6 +81,7 @@ _NOT_RUN = {
     "policy test": "needs a capture of the reader; tests/app/cli runs it",
     "tape check": "needs a tape of the reader; tests/app/tape runs it",
     "test": "runs the tests",
+    "bench": "measures for minutes; tests/test_benches.py runs it",
 }
 """Why the test only parses the others."""
 _READERS: dict[str, Callable[[str], object]] = {

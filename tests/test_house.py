@@ -39,7 +39,7 @@ PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 BUDGETS = {
     "app": (395, "files, names of addresses, the store, events and JUnit of all commands"),
     "app/api": (1840, "REST, its client, and the defence against hostile clients"),
-    "app/cli": (1436, "one file a command of the shell"),
+    "app/cli": (1456, "one file a command of the shell"),
     "app/commands": (740, "commands of console, tapes and REST, declared once"),
     "app/config": (560, "settings, themes, and mistakes with their line"),
     "app/console": (

@@ -33,8 +33,8 @@ _AGAIN_S = 0.01
 _MODULES = {
     "run": "run", "lab": "run", "tour": "run", "trace": "trace", "explain": "trace",
     "segment": "segment", "serve": "run", "console": "run", "replay": "run", "fleet": "run",
-    "doctor": "",
-    "version": "", "test": "", "probe": "probe", "policy": "policy", "tape": "tape",
+    "doctor": "", "version": "", "test": "", "bench": "bench",
+    "probe": "probe", "policy": "policy", "tape": "tape",
     "record": "record", "open": "open", "sql": "sql", "config": "config", "man": "",
     "completion": "",
 }  # fmt: skip

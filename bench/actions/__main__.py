@@ -1,24 +1,24 @@
 """Actions: a flood to one port is limited, and other flows lose nothing.
 
-    python -I -m bench.actions [--rate 500000] [--seconds 6]
-
-Needs root; the packets stay on a veth between two network namespaces that it makes.
+The packets stay on a veth between two network namespaces that it makes.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 
 from app.lab import netns
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Goal, Group, at_least, exactly
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiler
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from tests.probes.monitor.actions.flood import PORT, Others, flooding, generator_of, received
-from tests.support.veth import End, veth_pair
+from tests.support.veth import veth_pair
 
 WINDOW = 1.0
 LIMIT = 1000
@@ -26,7 +26,7 @@ LIMIT = 1000
 _STEP_S = 0.1
 _BURST = LIMIT * 0.1
 """Packets that may pass at once."""
-POLICY = "flood: rate(packets on udp dport:2000) > 10k/s -> limit {}pps {}on udp dport:2000"
+POLICY = "flood: rate(packets on udp dport:2000) > 10k/s -> limit {}pps on udp dport:2000"
 
 
 def acted(controller: Controller) -> dict[str, int]:
@@ -36,17 +36,19 @@ def acted(controller: Controller) -> dict[str, int]:
     return {each.policy.name: each.action.packets for each in info.policies if each.action}
 
 
-def measure(report: Report, compiler: Compiler, left: End, right: End, hook: Hook,
-            who: str, rate: int, seconds: float) -> None:  # fmt: skip
-    """Flood one port on a hook. `who` is `culprit ` for an action on the alarm's culprit."""
+def limiting(hook: Hook, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Flood one port on a hook; a policy limits it."""
+    rate, seconds = effort.of((500_000, 6.0), (2000, 1.0))
+    left, right = stack.enter_context(veth_pair())
+    stack.enter_context(netns.inside(right.ns))
     with Controller() as controller:
         options = MonitorOptions(bits=8, interval=WINDOW, ingress=hook, allow_actions=True)
         controller.watch_metrics(right.ifname, options)
-        controller.set_policy(Policy.parse_short(POLICY.format(LIMIT, who)))
+        controller.set_policy(Policy.parse_short(POLICY.format(LIMIT)))
         others_policy = f"others: always -> dry drop on udp dport:{PORT}"
         controller.set_policy(Policy.parse_short(others_policy))
         others = Others(left, right)
-        with generator_of(compiler, left, right) as generator:
+        with generator_of(effort.compiler, left, right) as generator:
             time.sleep(2 * WINDOW)
             limited_s, begun = 0.0, time.monotonic()
             with flooding(generator, rate):
@@ -63,26 +65,18 @@ def measure(report: Report, compiler: Compiler, left: End, right: End, hook: Hoo
         others.finish()
         time.sleep(2 * WINDOW)  # Counts are of whole windows.
         seen = acted(controller)["others"]
-    name = f"{hook.value}{' on the culprit' if who else ''}"
-    report.row(f"{name}: flood", f"{sent / took:,.0f} packets/s")
-    text = f"{limited_s:.1f} s after the begin, windows of {WINDOW:g} s"
-    report.target(f"{name}: limited to {LIMIT} packets/s", text, 0 < limited_s < 2 * WINDOW + 0.3)
-    text = f"{others.sent} sent, {seen} at the hook, {others.arrived} arrived"
-    report.target(f"{name}: another conversation", text, seen == others.arrived > 0)
+    name = f"{hook.value}, a flood"
+    yield Case(f"{name}: rate", "packets/s", constant(sent / took))
+    if not effort.quick:
+        yield Case(f"{name}: until {LIMIT} packets/s pass, windows of {WINDOW:g} s", "s",
+                   constant(limited_s), goal=Goal(2 * WINDOW + 0.3, 0.001))  # fmt: skip
+    yield Case(f"{name}: packets of another conversation that the hook saw", "packets",
+               constant(seen), goal=at_least(1))  # fmt: skip
+    yield Case(f"{name}: of these, lost", "packets", constant(seen - others.arrived),
+               goal=exactly(0))  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=500_000, help="packets a second of the flood")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each flood")
-    options = parser.parse_args()
-    report = Report(f"A flood of {options.rate:,} packets/s")
-    with Compiler() as compiler:
-        for hook, who in ((Hook.TC_INGRESS, ""), (Hook.XDP, "")):
-            with veth_pair() as (left, right), netns.inside(right.ns):
-                measure(report, compiler, left, right, hook, who, options.rate, options.seconds)
-    report.end()
-
-
-if __name__ == "__main__":
-    main()
+GROUPS = tuple(
+    Group(hook.value, partial(limiting, hook), 1, warm=False)
+    for hook in (Hook.TC_INGRESS, Hook.XDP)
+)

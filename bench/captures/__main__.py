@@ -1,7 +1,5 @@
 """Frames a second of `probedeck policy test`, and a day of a quiet link by `probedeck open`.
 
-    sudo .venv/bin/python -I -m bench.captures [--frames 1000000] [--windows 43200]
-
 The first capture has TCP, UDP and ICMP of 5,000 flows, 50,000 frames a second of capture time, and
 the policies are those of examples/policies.toml. The second one is of a quiet link: some frames of
 eight flows every other second, with all shipped policies. A day of it has 43,200 seconds with
@@ -10,24 +8,27 @@ frames, which become fewer windows.
 
 from __future__ import annotations
 
-import argparse
 import struct
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from app.lab.capture import CaptureFile, open_capture
 from app.lab.imported import record
 from app.lab.policy_runner import PolicyRunner
 from app.run.monitor import SHIPPED, policies_of
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, at_least, at_most
+from bpf.errors import ProbedeckError
 from probes.monitor.policy import load
 
 _POLICIES = Path(__file__).parents[2] / "examples" / "policies.toml"
 _FLOWS = 5000
 _RATE = 50_000
 _SIZES = (60, 60, 590, 1514)
-_TARGET = 200_000
+_TARGET = 1_000_000
 _DAY_WINDOWS, _DAY_S = 43_200, 20
 _HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)
 
@@ -59,51 +60,43 @@ def _write_quiet(path: str, windows: int) -> None:
             file.write(struct.pack("<4I", number // 2 * 2, number % 2, len(data), len(data)) + data)
 
 
-def _open_quiet(report: Report, windows: int) -> None:
+def quiet(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    windows = effort.of(_DAY_WINDOWS, 20)
     policies = policies_of(SHIPPED, (), ())[0].policies
-    with (
-        tempfile.TemporaryDirectory() as made,
-        PolicyRunner(policies, joins=True) as runner,
-    ):
-        path = f"{made}/quiet.pcap"
-        _write_quiet(path, windows)
-        started = time.process_time()
-        record([path], runner, f"{made}/record")
-        rate = windows / (time.process_time() - started)
-    day = _DAY_WINDOWS / rate
-    report.target(
-        f"a day of a quiet link, at most {_DAY_S} s of CPU",
-        f"{rate:,.0f} such seconds/s; {day:.1f} s", day <= _DAY_S,
-    )  # fmt: skip
+    made = stack.enter_context(tempfile.TemporaryDirectory())
+    runner = stack.enter_context(PolicyRunner(policies, joins=True))
+    path = f"{made}/quiet.pcap"
+    _write_quiet(path, windows)
+    started = time.process_time()
+    record([path], runner, f"{made}/record")
+    day = (time.process_time() - started) * _DAY_WINDOWS / windows
+    yield Case(f"a day of a quiet link, {_DAY_WINDOWS} seconds with frames", "s of CPU",
+               constant(day), goal=at_most(_DAY_S))  # fmt: skip
 
 
-def main() -> None:
-    """Print the rates."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--windows", type=int, default=_DAY_WINDOWS)
-    arguments = parser.parse_args()
-    frames = arguments.frames
-    report = Report(f"policies over a capture of {frames} frames")
-    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
-        _write(file.name, frames)
+def policies(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Frames a second, beside reading them alone."""
+    frames = effort.of(1_000_000, 1000)
+    file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".pcap"))  # noqa: SIM115
+    _write(file.name, frames)
+    runner = stack.enter_context(PolicyRunner(load(_POLICIES).policy))
+
+    def read() -> float:
         started = time.perf_counter()
         with open_capture(file.name) as capture:
-            read = sum(1 for _ in CaptureFile(capture, file.name))
-        reading = time.perf_counter() - started
-        report.row("reading the capture", f"{read / reading:,.0f} frames/s")
-        with PolicyRunner(load(_POLICIES).policy) as runner:
-            started = time.perf_counter()
-            result = runner.run_file(file.name)
-            running = time.perf_counter() - started
-    rate = result.frames / running
-    met = result.frames == frames and rate >= _TARGET
-    report.target(
-        f"policies, at least {_TARGET:,} frames/s", f"{rate:,.0f} frames/s; {running:.1f} s", met
-    )
-    _open_quiet(report, arguments.windows)
-    report.end()
+            count = sum(1 for _ in CaptureFile(capture, file.name))
+        return count / (time.perf_counter() - started)
+
+    def run() -> float:
+        started = time.perf_counter()
+        result = runner.run_file(file.name)
+        if result.frames != frames:
+            raise ProbedeckError(f"policies saw {result.frames} of {frames} frames")
+        return frames / (time.perf_counter() - started)
+
+    name = f"policies over a capture, {frames} frames"
+    yield Case(name, "frames/s", run, goal=at_least(_TARGET))
+    yield Case(f"{name}, beside reading", "frames/s", run, read, "reading alone")
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("policies", policies, 3), Group("quiet", quiet, 1, warm=False))

@@ -1,21 +1,18 @@
-"""Flows to a collector: records per second, and the cost of a window of 25,000 flows.
-
-    python -I -m bench.export [--flows N] [--rounds N]
+"""Flows to a collector: the cost of a window of 25,000 flows.
 
 Each round sends one window of IPv4 and IPv6 flows to a process on 127.0.0.1 that only reads. CPU
-times are of the exporter's thread; the kernel delivers datagrams of 127.0.0.1 in it. The columns:
-elapsed time with the pauses between datagrams, CPU time, records per second of both.
+times are of the exporter's thread; the kernel delivers datagrams of 127.0.0.1 in it. The elapsed
+time has the pauses between datagrams.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from statistics import median
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -28,7 +25,7 @@ from app.exporters.ipfix.records import exported
 from app.exporters.ipfix.templates import IPFIX
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
-from bench.support.report import Report
+from bench.runner.cases import Case, Effort, Group, at_most
 from bpf.arrays import Array
 from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW
@@ -106,35 +103,42 @@ def encoding(flows: Snapshot) -> float:
     return time.thread_time() - used
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--flows", type=int, default=25_000)
-    parser.add_argument("--rounds", type=int, default=10)
-    options = parser.parse_args()
-    flows = window(rows_of(options.flows))
-    report = Report(f"a window of {options.flows} flows, median of {options.rounds}")
-    spent = median(encoding(flows) for _ in range(options.rounds))
-    report.row(
-        "messages alone", f"{spent * 1e3:7.1f} ms CPU {options.flows / spent / 1e3:7.0f} k/s"
-    )
-    for name, transport, url in (
-        ("ipfix over udp", "udp", "ipfix://127.0.0.1:{}"),
-        ("netflow9 over udp", "udp", "netflow9://127.0.0.1:{}"),
-        ("ipfix over tcp", "tcp", "ipfix://127.0.0.1:{}?transport=tcp"),
-    ):
-        with reader(transport) as port:
-            made = exporter(url.format(port))
-            made.open()
-            costs = [cost(made, flows) for _ in range(options.rounds)]
-            made.close()
-        elapsed, used = (median(column) for column in zip(*costs, strict=True))
-        text = (
-            f"{elapsed * 1e3:7.1f} ms {used * 1e3:6.1f} ms CPU "
-            f"{options.flows / elapsed / 1e3:7.0f} k/s {options.flows / used / 1e3:7.0f} k/s of CPU"
+def messages(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    count = effort.of(25_000, 200)
+    flows = window(rows_of(count))
+    yield Case(f"messages of a window, {count} flows", "ms of CPU", lambda: encoding(flows) * 1e3)
+
+
+def delivery(
+    name: str, transport: str, url: str, stack: ExitStack, effort: Effort
+) -> Iterator[Case]:
+    """Yield the costs of delivering a window; the last case reads what the others measured."""
+    count = effort.of(25_000, 200)
+    flows = window(rows_of(count))
+    made = exporter(url.format(stack.enter_context(reader(transport))))
+    made.open()
+    stack.callback(made.close)
+    used = [0.0]
+
+    def deliver() -> float:
+        elapsed, spent = cost(made, flows)
+        used.append(spent)
+        return elapsed * 1e3
+
+    yield Case(f"a window to a collector, {name}, {count} flows", "ms", deliver,
+               goal=at_most(WINDOW_S * 1e3))  # fmt: skip
+    yield Case(f"a window to a collector, {name}, {count} flows: CPU", "ms of CPU",
+               lambda: used[-1] * 1e3)  # fmt: skip
+
+
+GROUPS = (
+    Group("messages", messages, 10),
+    *(
+        Group(name, partial(delivery, name, transport, url), 10)
+        for name, transport, url in (
+            ("ipfix over udp", "udp", "ipfix://127.0.0.1:{}"),
+            ("netflow9 over udp", "udp", "netflow9://127.0.0.1:{}"),
+            ("ipfix over tcp", "tcp", "ipfix://127.0.0.1:{}?transport=tcp"),
         )
-        report.target(name, text, elapsed < WINDOW_S)
-    report.end()
-
-
-if __name__ == "__main__":
-    main()
+    ),
+)

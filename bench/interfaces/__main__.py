@@ -1,21 +1,21 @@
 """Several interfaces: what 200 of them cost, against one with the same packets.
 
-    python -I -m bench.interfaces [--packets 4000000] [--rounds 5]
-
-Needs root; the interfaces are in a network namespace that it makes. Times are CPU times.
+The interfaces are in a network namespace that it makes. Times are CPU times.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 from app.lab import netns
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, Line, at_most
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_fd_by_id, prog_test_run
@@ -79,27 +79,26 @@ class Watched:
             return windows + (time.process_time() - started) / _LOOK_S
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packets", type=int, default=4_000_000, help="of a round")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    report = Report("Several interfaces")
-    with Compiler() as compiler, ExitStack() as stack:
-        one, many = (Watched(compiler, stack, count) for count in (1, MANY))
-        costs: dict[int, list[float]] = {1: [], MANY: []}
-        for _ in range(options.rounds):
-            for watched in (one, many):
-                costs[len(watched.fds)].append(watched.packet_ns(options.packets))
-        few, all_of = (statistics.median(each) for each in costs.values())
-        text = f"{all_of:.0f} ns, {all_of / few:.2f} of one interface's {few:.0f} ns"
-        report.target(f"a packet on one of {MANY} interfaces", text, all_of <= 3 * few)
-        windows = [watched.window_s() for watched in (one, many)]
-        text = f"{windows[1] * 1e3:.1f} ms, with one {windows[0] * 1e3:.1f} ms"
-        report.target("user space in a second without traffic", text, windows[1] <= 3 * windows[0])
-        report.row(f"to attach to {MANY} interfaces", f"{many.start_s:.2f} s of CPU time")
-    report.end()
+def sizes(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Each number of interfaces beside one with the same packets."""
+    packets = effort.of(4_000_000, 2000)
+    lines = [
+        Line(f"{words} by interfaces", words, "interfaces", at_most(0.2))
+        for words in ("CPU time of a packet", "user space in a second without traffic")
+    ]
+    one = Watched(effort.compiler, stack, 1)
+    for count in effort.of((1, 10, 50, MANY), (1, 10)):
+        watched = one if count == 1 else Watched(effort.compiler, stack, count)
+        for line, unit, work in (
+            (lines[0], "ns", lambda each: each.packet_ns(packets)),
+            (lines[1], "ms", lambda each: each.window_s() * 1e3),
+        ):
+            peer = None if count == 1 else partial(work, one)
+            yield Case(
+                f"{line.name}, {count} interfaces", unit, partial(work, watched), peer,
+                "one interface", goal=at_most(3) if peer else None, line=line, size=count,
+            )  # fmt: skip
+        yield Case(f"to attach, {count} interfaces", "s", constant(watched.start_s))
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("by the number", sizes, 5),)

@@ -1,34 +1,29 @@
 """CPU of the probe of sockets for a window, and the share of a workload that it owns.
 
-    sudo .venv/bin/python -m bench.owners [--sockets 10000] [--flows 1000] [--windows 10]
-
 A new namespace has so many idle TCP connections over loopback, and made windows of flows name some
 of them. The bench counts no packets: only the probe of sockets works.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
+import itertools
 import resource
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 
 import numpy as np
 
 from app.lab.netns import fresh, inside
+from bench.runner.cases import Case, Effort, Group, at_most
 from bpf.arrays import Array
 from bpf.attach.interface import find
-from bpf.compiler import Compiler
 from bpf.maps.kinds import unlock
 from probes.flow.records import FLOW
 from probes.snapshot import Snapshot
 from probes.sockets.probe import SocketsProbe
-from probes.sockets.records import Reason
 
 
 def connections(count: int, net: int = 1) -> list[socket.socket]:
@@ -42,26 +37,6 @@ def connections(count: int, net: int = 1) -> list[socket.socket]:
         end.connect(listeners[number % 4].getsockname())
         found += [end, listeners[number % 4].accept()[0]]
     return found
-
-
-def hold(count: int, net: int) -> Callable[[], None]:
-    """Hold further sockets in a child process; returns what ends it."""
-    ready_fd, told_fd = os.pipe()
-    child = os.fork()
-    if not child:
-        held = connections(count, net)
-        os.write(told_fd, b"x")
-        while held:
-            signal.pause()
-    os.close(told_fd)
-    os.read(ready_fd, 1)
-    os.close(ready_fd)
-
-    def end() -> None:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-    return end
 
 
 def window_of(ends: Sequence[socket.socket], number: int) -> Snapshot:
@@ -80,51 +55,37 @@ def window_of(ends: Sequence[socket.socket], number: int) -> Snapshot:
     return Snapshot("flow", "lo", number, 1, now - 10**9, now, 0, rows, {}, 0.0, 0, 0)
 
 
-def measure(sockets: int, flows: int, windows: int) -> None:
+def windows(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """CPU of a window by the number of sockets, and by that of flows."""
+    sockets, flows = effort.of((10_000, 1000), (100, 20))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    stack.enter_context(inside(fresh()))
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     unlock()
-    ends = connections(sockets)
-    connected = ends[4:]
-    probe = SocketsProbe(Compiler(), find("lo"))
-    spent = []
-    rng = np.random.default_rng(7)
-    for number in range(1, windows + 1):
-        chosen = [connected[at] for at in rng.choice(len(connected), flows, replace=False)]
-        probe.take(window_of(chosen, number))
-        begin, start = time.thread_time(), time.monotonic()
+    ends = connections(min(sockets, (hard - 1000) // 2))
+    for end in ends:
+        stack.callback(end.close)
+    probe = stack.enter_context(closing(SocketsProbe(effort.compiler, find("lo"))))
+    rng, number = np.random.default_rng(7), itertools.count(1)
+    told: list[float] = [0.0]
+
+    def window() -> float:
+        """Return the CPU milliseconds of a window."""
+        chosen = [ends[at] for at in 4 + rng.choice(len(ends) - 4, flows, replace=False)]
+        probe.take(window_of(chosen, next(number)))
+        begin = time.thread_time()
         items = probe.export()
-        spent.append((time.thread_time() - begin) * 1e3)
+        taken = (time.thread_time() - begin) * 1e3
         (ownership,) = (
             item.rows for item in items if isinstance(item, Snapshot) and item.metric == "ownership"
         )
-        reasons = {Reason(int(row["reason"])).column: int(row["flows"]) for row in ownership}
-        print(
-            f"window {number}: {spent[-1]:.1f} ms CPU, "
-            f"{(time.monotonic() - start) * 1e3:.0f} ms, {reasons}"
-        )
-    probe.close()
-    print(
-        f"{sockets} sockets, {flows} flows: least {min(spent):.1f} ms, "
-        f"median {np.median(spent):.1f} ms of CPU a window"
-    )
+        told.append(sum(int(row["flows"]) for row in ownership if not int(row["reason"])))
+        return taken
+
+    name = f"owners of {flows} flows, {sockets} sockets"
+    yield Case(f"{name}: a window", "ms of CPU", window, goal=at_most(50))
+    yield Case(f"{name}: flows that have an owner", "flows", lambda: told[-1])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sockets", type=int, default=10_000)
-    parser.add_argument("--flows", type=int, default=1000)
-    parser.add_argument("--windows", type=int, default=10)
-    options = parser.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # A process may not have all of them.
-    own = min(options.sockets, (hard - 1000) // 2)
-    with inside(fresh()), ExitStack() as stack:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        for at in range(own, options.sockets, own):
-            stack.callback(hold(min(own, options.sockets - at), 1 + at // own))
-        measure(own, options.flows, options.windows)
-    print(f"{options.sockets} sockets on the host")
-
-
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("windows", windows, 9),)

@@ -1,7 +1,5 @@
 """Recordings: bytes and CPU of a flow, the time to a moment, and a day of sums.
 
-    python -I -m bench.record [--flows N] [--windows N] [--moments N]
-
 Flows are made up: a fifth of each window is new, volumes are Zipf's, times and ports are random.
 The output of `--record` runs in this process: a run pays its CPU time and no more. A moment
 is the frame of a console, built from the windows before it.
@@ -9,11 +7,11 @@ is the frame of a console, built from the windows before it.
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +22,8 @@ from app.console.live.recorded import RecordedFrames
 from app.recording.reader import Recording
 from app.recording.recorder import STATE_S
 from app.recording.writer import SegmentWriter
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, at_most
 from bpf.arrays import Array, Rows
 from probes.flow.records import FLOW
 from probes.snapshot import Snapshot
@@ -97,42 +96,38 @@ def day(directory: Path) -> float:
         return time.perf_counter() - begun
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--flows", type=int, default=5_000)
-    parser.add_argument("--windows", type=int, default=300)
-    parser.add_argument("--moments", type=int, default=20)
-    options = parser.parse_args()
-    report = Report(f"{options.windows} windows of {options.flows} flows")
-    with tempfile.TemporaryDirectory() as place:
-        directory, other = Path(place, "record"), Path(place, "day")
-        other.mkdir()
-        writer, used = recorder(directory), 0.0
-        for item in windows(options.flows, options.windows):
-            begun = time.process_time()
-            writer.deliver(item, 0)
-            if item.window % STATE_S == 0:
-                writer.look()
-            used += time.process_time() - begun
-        writer.close()
-        each = size_of(directory) / (options.flows * options.windows)
-        report.target("bytes a flow and window", f"{each:8.2f}", each <= MOST_BYTES)
-        share = used / options.windows
-        text = f"{share:8.2%} of a core, {share / options.flows * 1e6:.2f} s a million"
-        report.target("CPU at a window a second", text, share <= MOST_SHARE)
-        frames, chance, seeks = RecordedFrames(str(directory)), random.Random(2), []
-        for _ in range(options.moments):
-            moment = BEGIN_NS + chance.randrange(1, options.windows) * 10**9
-            begun = time.perf_counter()
-            frames.at(moment)
-            seeks.append(time.perf_counter() - begun)
-        frames.close()
-        text = f"{max(seeks):8.3f} s at most, {sorted(seeks)[len(seeks) // 2]:.3f} s median"
-        report.target("to a moment", text, max(seeks) <= MOST_SEEK_S)
-        taken = day(other)
-        report.target("a day of sums of minutes", f"{taken:8.3f} s", taken <= MOST_DAY_S)
-    report.end()
+def recording(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Write windows, seek moments of them at random, and read a day of sums."""
+    flows, count, moments = effort.of((5000, 300, 20), (50, 5, 2))
+    place = stack.enter_context(tempfile.TemporaryDirectory())
+    directory, other = Path(place, "record"), Path(place, "day")
+    other.mkdir()
+    writer, used = recorder(directory), 0.0
+    for item in windows(flows, count):
+        begun = time.process_time()
+        writer.deliver(item, 0)
+        if item.window % STATE_S == 0:
+            writer.look()
+        used += time.process_time() - begun
+    writer.close()
+    name = f"a recording of {flows} flows a window"
+    each = size_of(directory) / (flows * count)
+    yield Case(f"{name}, {count} windows: a flow and window", "bytes", constant(each),
+               goal=at_most(MOST_BYTES))  # fmt: skip
+    yield Case(f"{name}: CPU at a window a second", "% of a core", constant(100 * used / count),
+               goal=at_most(100 * MOST_SHARE))  # fmt: skip
+    frames, chance, seeks = RecordedFrames(str(directory)), random.Random(2), []
+    for _ in range(moments):
+        moment = BEGIN_NS + chance.randrange(1, count) * 10**9
+        begun = time.perf_counter()
+        frames.at(moment)
+        seeks.append(time.perf_counter() - begun)
+    frames.close()
+    yield Case(f"{name}, to a moment, median of {moments}", "s",
+               constant(sorted(seeks)[len(seeks) // 2]))  # fmt: skip
+    yield Case(f"{name}, to a moment, the longest of {moments}", "s", constant(max(seeks)),
+               goal=at_most(MOST_SEEK_S))  # fmt: skip
+    yield Case("a day of sums of minutes", "s", constant(day(other)), goal=at_most(MOST_DAY_S))
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("recording", recording, 1, warm=False),)

@@ -1,26 +1,25 @@
 """The packet ring: cost of a packet, and captures of a flood that must equal the generator.
 
-    python -I -m bench.ring [--rate 200000] [--seconds 10] [--rounds 9]
-
-Needs root; the packets stay on a veth between two network namespaces that it makes.
+The packets stay on a veth between two network namespaces that it makes.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 
 import numpy as np
 
 from app.lab import netns
 from app.lab.capture import CaptureFile
 from app.recording.captures import saver
-from bench.support.report import Report
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, exactly
 from bpf.arrays import Array
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import Side
 from probes.control.controller import Controller
@@ -32,7 +31,7 @@ from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.ring.options import RingOptions
 from probes.ring.probe import RingProbe
-from probes.ring.service import Capture, said
+from probes.ring.service import Capture
 from tests.probes.monitor.actions.flood import generator_of
 from tests.probes.monitor.bed import frame, tcp
 from tests.support.veth import veth_pair
@@ -51,28 +50,28 @@ _ADDRESS, _PORT = 0x0A5F4000, 1024
 """Of the first frame of the generator: they number its frames."""
 
 
-def cost(report: Report, compiler: Compiler, hook: Hook, side: Side, rounds: int) -> None:
-    """Nanoseconds a packet of a hook with the flow probe, by test runs, by turns: with and without
-    the ring behind it."""
+def cost(hook: Hook, side: Side, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Nanoseconds a packet of a hook with the flow probe: with and without the ring behind it."""
     where = [(hook, FlowDirection[side.upper()])]
-    with ExitStack() as stack:
-        fds = []
-        for _ in ("without", "with"):
-            hooks = Hooks(lambda point: None)
-            lo = hooks.find("lo")
-            flow = stack.enter_context(closing(FlowProbe(compiler, lo, where, hooks)))
-            fds.append(flow.points()[side].chain.fd)
-        ingress = hook if side == "ingress" else Hook.TC_INGRESS
-        ring = stack.enter_context(closing(RingProbe(compiler, lo, ingress, hooks, RingOptions())))
-        ring.keep("bench", [_SELECTED])
-        for which, data in _FRAMES.items():
-            times = [
-                [prog_test_run(fd, data, repeat=_REPEAT).duration_ns for fd in fds]
-                for _ in range(rounds)
-            ]
-            without, kept = np.median(times, axis=0)
-            text = f"{kept - without:.0f} ns more, {kept / without:.2f} of {without:.0f} ns"
-            report.row(f"{hook.value} {side}: a packet {which}", text)
+    fds = []
+    for _ in ("without", "with"):
+        hooks = Hooks(lambda point: None)
+        lo = hooks.find("lo")
+        flow = stack.enter_context(closing(FlowProbe(effort.compiler, lo, where, hooks)))
+        fds.append(flow.points()[side].chain.fd)
+    ingress = hook if side == "ingress" else Hook.TC_INGRESS
+    made = RingProbe(effort.compiler, lo, ingress, hooks, RingOptions())
+    ring = stack.enter_context(closing(made))
+    ring.keep("bench", [_SELECTED])
+    repeat = effort.of(_REPEAT, 2000)
+
+    def run(fd: int, data: bytes) -> float:
+        return prog_test_run(fd, data, repeat=repeat).duration_ns
+
+    for which, data in _FRAMES.items():
+        without, kept = (partial(run, fd, data) for fd in fds)
+        yield Case(f"packet ring, {hook.value} {side}, a packet {which}, beyond the flow table",
+                   "ns", kept, floor=without)  # fmt: skip
 
 
 def numbers_in(file: str) -> Array:
@@ -86,10 +85,9 @@ def numbers_in(file: str) -> Array:
     return np.array(found, "u8")
 
 
-def flood(
-    report: Report, compiler: Compiler, hook: Hook, memory: str, rate: int, seconds: float
-) -> None:
+def flood(hook: Hook, memory: str, stack: ExitStack, effort: Effort) -> Iterator[Case]:
     """Flood a veth for longer than a policy captures, and compare its file with the generator."""
+    rate, seconds = effort.of(200_000, 2000), effort.of(10.0, 0.5)
     with (
         veth_pair() as (left, right),
         netns.inside(right.ns),
@@ -109,7 +107,7 @@ def flood(
             return write(capture) if len(captures) == 1 else ""
 
         controller.packets.save = save
-        with generator_of(compiler, left, right, flows=0) as generator:
+        with generator_of(effort.compiler, left, right, flows=0) as generator:
             begun = time.monotonic()
             with generator.streaming(rate):
                 wait_for(lambda: captures, _PATIENCE_S)
@@ -118,31 +116,19 @@ def flood(
         numbers = np.sort(numbers_in(controller.ring().selections[0].file))
         controller.write_packets("flood", MOST_SECONDS)
     of_alarm, whole = (each.ledger for each in captures)
-    name = f"{hook.value}, {memory}"
-    report.row(f"{name}: flood", f"{sent / took:,.0f} packets/s")
-    report.row(f"{name}: the alarm's capture", said("", of_alarm))
+    name = f"packet ring of {memory}, {hook.value}, a flood of {rate} packets/s"
+    yield Case(f"{name}: rate", "packets/s", constant(sent / took))
     gaps = int(numbers[-1] - numbers[0]) + 1 - len(numbers)
-    told = f"{len(numbers)} frames, {gaps} missing between the first and the last"
-    exact = len(np.unique(numbers)) == of_alarm.written and not gaps
-    report.target(f"{name}: the file", told, exact)
-    seen = whole.written + whole.missing
-    report.target(f"{name}: all", f"{sent} sent, {said('', whole)}", whole.selected == sent == seen)
+    yield Case(f"{name}: frames missing in the file", "frames", constant(gaps), goal=exactly(0))
+    unequal = abs(len(np.unique(numbers)) - of_alarm.written)
+    yield Case(f"{name}: frames of the file that the ledger does not have", "frames",
+               constant(unequal), goal=exactly(0))  # fmt: skip
+    unknown = abs(whole.selected - sent) + abs(whole.written + whole.missing - sent)
+    yield Case(f"{name}: sent frames that the ledger does not have", "frames", constant(unknown),
+               goal=exactly(0))  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=200_000, help="packets a second of each flood")
-    parser.add_argument("--seconds", type=float, default=10.0, help="that the captures have")
-    parser.add_argument("--rounds", type=int, default=9, help="of test runs")
-    options = parser.parse_args()
-    report = Report(f"The packet ring, and floods of {options.rate:,} packets/s")
-    with Compiler() as compiler:
-        for hook, side in _HOOKS:
-            cost(report, compiler, hook, side, options.rounds)
-        for hook, memory in _FLOODS:
-            flood(report, compiler, hook, memory, options.rate, options.seconds)
-    report.end()
-
-
-if __name__ == "__main__":
-    main()
+GROUPS = (
+    *(Group(f"cost, {h.value} {side}", partial(cost, h, side)) for h, side in _HOOKS),
+    *(Group(f"flood, {h.value}", partial(flood, h, m), 1, warm=False) for h, m in _FLOODS),
+)

@@ -1,20 +1,18 @@
 """The segment probe: cost of a packet that is not chosen, of a chosen one, and of large segments.
 
-    python -I -m bench.segment [--rounds 9]
-
-Needs root; runs frames through the program, and sends nothing.
+Frames run through the program, and nothing is sent.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import statistics
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 
+from bench.runner.cases import Case, Effort, Group
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiler
+from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from bpf.programs.trial import floor_ns
 from bpf.syscall import prog_test_run
@@ -37,37 +35,31 @@ _FRAMES = {
 }
 
 
-def costs(compiler: Compiler, ratio: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield each kind of packet with the ns that the probe takes for one."""
+def costs(ratio: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Yield each kind of packet with the ns that the probe takes for one, beyond the hook."""
     options = SegmentOptions("bench", ratio)
+    words = "chosen" if ratio == 1 else "not chosen"
     for name, (frame, context, packets) in _FRAMES.items():
         macros = {_HOOK.macro: 1, "LINK_ETHERNET": 1, "MAGIC": PROBE_MAGIC, **options.macros}
         flags = [f"-D{name}={value}" for name, value in macros.items()]
         source = SOURCE.read_text(encoding="utf-8")
         headers = {"capture.h": options.capture.to_c()}
-        with compiler.compile(
-            source, _HOOK.prog_type, name="segment.c", headers=headers, cflags=flags
-        ) as compiled:
-            found = []
-            for _ in range(rounds):
-                with closing(Program(compiled, "segment")) as program:
-                    repeat = _REPEAT // packets
-                    run = prog_test_run(program.fd, frame, repeat=repeat, context=context)
-                    found.append(run.duration_ns - floor_ns(_HOOK.prog_type))
-        yield name, statistics.median(found) / packets
+        compiled = stack.enter_context(
+            effort.compiler.compile(
+                source, _HOOK.prog_type, name="segment.c", headers=headers, cflags=flags
+            )
+        )
+        repeat = effort.of(_REPEAT, 2000) // packets
+
+        def run(
+            compiled: Compiled = compiled, repeat: int = repeat, packets: int = packets,
+            frame: bytes = frame, context: bytes = context,
+        ) -> float:  # fmt: skip
+            with closing(Program(compiled, "segment")) as program:
+                done = prog_test_run(program.fd, frame, repeat=repeat, context=context)
+            return (done.duration_ns - floor_ns(_HOOK.prog_type)) / packets
+
+        yield Case(f"segment probe, {name}, {words}", "ns", run)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
-    with Compiler() as compiler:
-        chosen = dict(costs(compiler, 1, rounds))
-        others = dict(costs(compiler, 65536, rounds))
-    print(f"{'packet':36}{'not chosen':>12}{'chosen':>10}  ns")
-    for name, ns in others.items():
-        print(f"{name:36}{ns:12.0f}{chosen[name]:10.0f}")
-
-
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("not chosen", partial(costs, 65536)), Group("chosen", partial(costs, 1)))

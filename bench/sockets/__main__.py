@@ -16,6 +16,8 @@ from contextlib import ExitStack, closing, contextmanager
 import numpy as np
 
 from app.lab import netns
+from bench.flow import constant
+from bench.runner.cases import Case, Effort, Group, exactly
 from bpf.sockets.diag import TCP, ClosingSockets, SocketDiag, SocketState
 from tests.bpf.sockets.tools import loopback_up
 
@@ -48,46 +50,43 @@ def connections(count: int) -> Iterator[list[socket.socket]]:
         yield made
 
 
-def main() -> None:
+def asking(stack: ExitStack, effort: Effort) -> Iterator[Case]:
+    """Ask for all sockets of loopback by each way, then close them."""
+    count = effort.of(CONNECTIONS, 50)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4 * CONNECTIONS, 4 * CONNECTIONS))
     space = netns.fresh()
-    with netns.inside(space):
-        loopback_up()
-        measure()
-    os.close(space)
-
-
-def measure() -> None:
-    with (
-        closing(SocketDiag()) as diag,
-        closing(ClosingSockets()) as ended,
-        connections(CONNECTIONS) as made,
+    stack.callback(os.close, space)
+    stack.enter_context(netns.inside(space))
+    loopback_up()
+    diag, ended = stack.enter_context(closing(SocketDiag())), ClosingSockets()
+    stack.callback(ended.close)
+    made = stack.enter_context(connections(count))
+    live = 1 << SocketState.ESTABLISHED
+    tuples, _ = diag.dump(TCP, 4, live)
+    asked = tuples[np.random.default_rng(1).permutation(len(tuples))]
+    assert diag.ask(asked)["found"].all()
+    nobody = asked.copy()
+    nobody["far_port"] ^= 0x5555
+    for label, action in (
+        ("asked by tuple", lambda: diag.ask(asked)),
+        ("asked in vain", lambda: diag.ask(nobody)),
+        ("dumped", lambda: diag.dump(TCP, 4, live)),
     ):
-        live = 1 << SocketState.ESTABLISHED
-        tuples, _ = diag.dump(TCP, 4, live)
-        asked = tuples[np.random.default_rng(1).permutation(len(tuples))]
-        assert diag.ask(asked)["found"].all()
-        nobody = asked.copy()
-        nobody["far_port"] ^= 0x5555
-        count = len(asked)
-        for label, action in (
-            ("asked by tuple", lambda: diag.ask(asked)),
-            ("asked in vain", lambda: diag.ask(nobody)),
-            ("dumped", lambda: diag.dump(TCP, 4, live)),
-        ):
-            spent = least_ms(action)
-            print(f"{count} {label}: {spent:.1f} ms, {spent / count * 1e3:.2f} us each", flush=True)
-        for sock in made:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
-            sock.close()
-        told, begin, spent = 0, time.monotonic(), 0.0
-        while told + ended.lost < count and time.monotonic() < begin + 10:
-            time.sleep(0.2)
-            start = time.thread_time()
-            told += len(ended.read()[0])
-            spent += time.thread_time() - start
-        print(f"{told} closed, {ended.lost} lost: {spent / max(told, 1) * 1e6:.2f} us each")
+        yield Case(f"{len(asked)} sockets, {label}", "us of CPU each",
+                   constant(least_ms(action) / len(asked) * 1e3))  # fmt: skip
+    for sock in made:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+        sock.close()
+    told, begin, spent = 0, time.monotonic(), 0.0
+    while told + ended.lost < len(asked) and time.monotonic() < begin + 10:
+        time.sleep(0.2)
+        start = time.thread_time()
+        told += len(ended.read()[0])
+        spent += time.thread_time() - start
+    yield Case(f"{len(asked)} sockets, seen as they close", "us of CPU each",
+               constant(spent / max(told, 1) * 1e6))  # fmt: skip
+    yield Case(f"{len(asked)} sockets, not seen as they close", "sockets",
+               constant(len(asked) - told), goal=exactly(0))  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+GROUPS = (Group("asking", asking, 1, warm=False),)

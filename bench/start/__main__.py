@@ -21,13 +21,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.runner.checkout import ROOT, checkout
 from bench.support.report import Report
 
-ROOT = Path(__file__).parents[2]
 _MOST_CPU_S = 0.7
 _MOST_MB = 120
 _RUNS = 5
@@ -95,18 +95,6 @@ def start(tree: Path, cache: str) -> Start:
         for pid in (run.pid, *pings):
             os.kill(pid, signal.SIGTERM)
     return Start(*(sum(each) for each in zip(*costs, strict=True)))
-
-
-@contextmanager
-def checkout(commit: str) -> Iterator[Path]:
-    """Check a commit out beside this tree, for a while."""
-    with tempfile.TemporaryDirectory(prefix="probedeck-bench-") as folder:
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", folder, commit], check=True, capture_output=True)
-        try:
-            yield Path(folder)
-        finally:
-            subprocess.run([*git, "remove", "--force", folder], check=True)
 
 
 def medians(starts: Sequence[Start]) -> Start:
