@@ -1,7 +1,8 @@
 """Each supported kernel must load every program that comes with probedeck, and count.
 
 `.ci/kernels` runs this module on other kernels, where an emulated machine is slow: no test depends
-on time.
+on time. Tests with the mark `repeats` run in no other way unless this file is named: on the host's
+own kernel the tests of the probe promise the same.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ char LICENSE[] SEC("license") = "GPL";
 """The program `UDP` for libbpf."""
 COUNTED = "counted: packets on proto:udp >= {} and sources on proto:udp < 3 -> accounting"
 """A policy whose condition is true of so many packets of a host."""
+REPEATS = pytest.mark.repeats
 INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 
 
@@ -174,6 +176,7 @@ def test_flows_are_counted_and_packets_kept_to_the_packet(deck: Deck, ingress: H
         assert one["bytes"].sum() == sent_so * FRAME
 
 
+@REPEATS
 @pytest.mark.parametrize("source", [UDP, LIBBPF], ids=["bcc", "libbpf"])
 def test_own_programs_are_swapped_while_packets_come(deck: Deck, source: str) -> None:
     """Both generations together count each packet once."""
@@ -187,6 +190,7 @@ def test_own_programs_are_swapped_while_packets_come(deck: Deck, source: str) ->
     assert deck.info().generation == 2
 
 
+@REPEATS
 @INGRESS
 def test_flows_of_tunnels(make_probe: MakeProbe, ingress: Hook) -> None:
     """The largest of all programs."""
@@ -231,6 +235,7 @@ def test_the_monitor_counts_and_hands_packets_to_every_application(
     assert "counted" in triggered(deck)
 
 
+@REPEATS
 @INGRESS
 def test_actions_take_packets(deck: Deck, ingress: Hook) -> None:
     options = MonitorOptions(bits=8, interval=300, ingress=ingress, allow_actions=True)
@@ -317,6 +322,7 @@ def beyond(deck: Deck) -> Iterator[str]:
         yield "10.96.0.2"
 
 
+@REPEATS
 @INGRESS
 def test_a_path_is_traced_through_a_router(
     deck: Deck, ingress: Hook, record_property: Callable[[str, object], None]
@@ -343,6 +349,7 @@ def test_a_path_is_traced_through_a_router(
             wait_for(lambda: deck.left.ipv4 in routers(), PATIENCE_S)
 
 
+@REPEATS
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_each_example_runs(deck: Deck, path: Path) -> None:
     """Each loads, and each but those that want TCP has rows of UDP traffic."""
@@ -366,6 +373,7 @@ def must_describe_types() -> None:
         pytest.skip(str(error))
 
 
+@REPEATS
 def test_sockets_are_told_with_their_processes(compiler: Compiler) -> None:
     must_describe_types()
     unlock()
@@ -378,6 +386,7 @@ def test_sockets_are_told_with_their_processes(compiler: Compiler) -> None:
     assert made["netns"] == os.stat("/proc/self/ns/net").st_ino
 
 
+@REPEATS
 def test_holders_of_sockets_are_found(compiler: Compiler) -> None:
     with Holders(compiler) as holders, socket.socket(type=socket.SOCK_DGRAM) as held:
         found: list[Any] = []
@@ -389,6 +398,7 @@ def test_holders_of_sockets_are_found(compiler: Compiler) -> None:
     assert not holders.why_proc or "older than helper 162 of" in holders.why_proc
 
 
+@REPEATS
 def test_drops_are_counted(deck: Deck) -> None:
     must_describe_types()
     deck.controller.switch("drops", True)
@@ -404,6 +414,7 @@ def test_drops_are_counted(deck: Deck) -> None:
     assert dropped.reason in ("no_socket", "not_specified")
 
 
+@REPEATS
 def test_the_doctor_names_missing_features(
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -412,6 +423,7 @@ def test_the_doctor_names_missing_features(
             record_property(check.name, f"{check.detail}; {check.remedy}".removesuffix("; "))
 
 
+@REPEATS
 def test_names_are_learned(deck: Deck) -> None:
     deck.controller.paths.configure("right", PathOptions())
     deck.controller.switch("names", True)
@@ -422,6 +434,7 @@ def test_names_are_learned(deck: Deck) -> None:
     assert {name.name for name in learned(egress)} == {"shop.example"}
 
 
+@REPEATS
 def test_packets_have_digests(deck: Deck) -> None:
     deck.controller.paths.configure("right", PathOptions())
     capture = FlowFilter.parse(f"proto:udp dport:{PORT}")
