@@ -14,9 +14,13 @@ from tests.support import compiling
 _FIRST = (
     # The emulated kernel of .ci/run uses the programs that this module compiles.
     "probes/test_every_kernel",
+    "test_benches",
     "probes/test_hostile",
     "probes/monitor/actions/test_actions",
     "app/explain/test_situations",
+    "app/api/server/test_fuzz",
+    "probes/control/test_budget_live",
+    "probes/monitor/owners/test_owner_policies",
     "probes/monitor/test_monitor",
     "topologies/ends/test_extent",
     "topologies/test_many",
