@@ -106,10 +106,14 @@ class TimeTravel:
 
     def pause_at(self, frame: Frame, reason: str = "") -> None:
         """Show a frame from the next refresh on; for `reason` see `pause_reason`."""
-        self.frame, self.paused, self.pause_reason = frame, True, reason
+        from app.console.live.timeline import whole
+
+        self.frame, self.paused, self.pause_reason = whole(frame), True, reason
 
     def frame_since(self, utc_ns: int) -> Frame:
         """Return the first frame after a time. Raises UsageError if no frame is that old."""
+        from app.console.live.timeline import whole
+
         frames = self.timeline.frames
         if not frames or frames[0].last is None or utc_ns < frames[0].last.start_utc_ns:
             if (past := self.recorded()) is not None and past.first_ns <= utc_ns:
@@ -117,7 +121,8 @@ class TimeTravel:
             raise UsageError(
                 f"nothing is kept of {clock(utc_ns)} {zone()}", hint=self._kept_since()
             )
-        return next((frame for frame in frames if frame.utc_ns >= utc_ns), self.present)
+        found = next((frame for frame in frames if frame.utc_ns >= utc_ns), self.present)
+        return whole(found)
 
     def leave(self) -> bool:
         """End the comparison, else go back to the present; False if there is neither."""

@@ -82,6 +82,8 @@ class LiveView:
     """Names of the hosts of a fleet's view, of several hosts; else empty."""
     node_of: Array | None = None
     """Places in `nodes` of the hosts that saw the flows, (n,); None without `nodes`."""
+    packed: bytes = b""
+    """The rows under zstd, while a timeline keeps the view; `rows` is then empty."""
 
     @property
     def salts(self) -> Array | None:

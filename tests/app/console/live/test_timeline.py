@@ -13,7 +13,7 @@ from app.console.live.flows import LiveFlows
 from app.console.live.frames import Frame
 from app.console.live.paths import LivePaths
 from app.console.live.state import LiveState
-from app.console.live.timeline import Timeline
+from app.console.live.timeline import Timeline, whole
 from app.console.screens.paths.detail import long_history
 from bpf.arrays import Array
 from bpf.errors import UsageError
@@ -48,11 +48,6 @@ def seconds(timeline: Timeline) -> list[float]:
     return [frame.at for frame in timeline.frames]
 
 
-def arrays(timeline: Timeline) -> dict[int, Array]:
-    """The arrays of flows of all frames, each once."""
-    return {id(frame.flows.rows): frame.flows.rows for frame in timeline.frames}
-
-
 # What is kept
 
 
@@ -72,15 +67,20 @@ def test_frames_of_300_traced_flows_share_all_but_what_changed() -> None:
 def test_frames_of_10000_flows_stay_within_the_bytes() -> None:
     limit = 24 << 20
     timeline, lives, flows = Timeline(limit), LiveFlows(), Flows(10_000)
+    rows = {}
     for second in range(1, 61):
         lives.add(window(flows.next(second * SECOND), second, end_ns=second * SECOND))
+        rows[second] = lives.view().rows
         timeline.keep(at(second, flows=lives.view()))
-        real = sum(rows.nbytes for rows in arrays(timeline).values())
+        real = sum(len(frame.flows.packed) for frame in timeline.frames)
         assert real <= timeline.nbytes <= limit
-    # It is made use of, too, from the first moment to the last.
+    # It is made use of, too, from the first moment to the last: twice as many as fit unpacked.
     assert real > limit * 0.9
+    assert real < len(timeline.frames) * rows[60].nbytes / 2
     assert seconds(timeline)[0] == 1
     assert seconds(timeline)[-3:] == [58, 59, 60]
+    for frame in timeline.frames:
+        assert whole(frame).flows.rows.tobytes() == rows[int(frame.at)].tobytes()
 
 
 def test_older_moments_are_farther_apart() -> None:
@@ -101,7 +101,7 @@ def test_what_frames_share_is_counted_once_and_let_go_of_with_the_last() -> None
     timeline = Timeline(max_frames=10)
     timeline.keep(at(1, flows=view, events=events))
     one = timeline.nbytes
-    assert one > view.rows.nbytes + 10_000
+    assert one > len(timeline.frames[0].flows.packed) + 10_000
     for second in range(2, 11):
         timeline.keep(at(second, flows=view, events=events))
     assert timeline.nbytes - one < 9 * 4096
@@ -126,7 +126,8 @@ def test_a_frame_has_its_flows_once() -> None:
     frame = state.frame()
     timeline.keep(frame)
     assert len(frame.flows.rows) == 10_000
-    assert timeline.nbytes < 1.3 * frame.flows.rows.nbytes
+    assert timeline.nbytes < 0.5 * frame.flows.rows.nbytes
+    assert whole(frame) is frame
 
 
 def test_a_window_is_kept_once() -> None:
