@@ -65,6 +65,8 @@ class OptionalCapability:
     """`flow` and the names of other probes, `actions`, `namespaces` or `budget`."""
     without: str
     """The loss without it."""
+    when: str = ""
+    """The case in which it is a loss; empty: always."""
 
 
 OPTIONAL = (
@@ -76,7 +78,8 @@ OPTIONAL = (
         "no echo requests look for hidden hops and the MTU, and own flows are of UDP only",
     ),
     OptionalCapability(
-        Capability.CAP_SYS_ADMIN, "sockets", "flows of other network namespaces have no owner"
+        Capability.CAP_SYS_ADMIN, "sockets", "flows of other network namespaces have no owner",
+        when="other namespaces",
     ),
     OptionalCapability(
         Capability.CAP_SYS_PTRACE, "sockets",
@@ -100,10 +103,14 @@ OPTIONAL = (
 """Capabilities beyond those that every run requires."""
 
 
-def losses(job: str) -> str:
-    """Return the losses of a job by capabilities that this process lacks; empty without loss."""
+def losses(job: str, when: str = "") -> str:
+    """Return the losses of a job by capabilities that this process lacks; empty without loss.
+
+    `when` selects the losses of a case.
+    """
     held = features.capabilities()
-    lacking = (each for each in OPTIONAL if each.job == job and each.capability not in held)
+    of_job = (each for each in OPTIONAL if (each.job, each.when) == (job, when))
+    lacking = (each for each in of_job if each.capability not in held)
     return "; ".join(f"without {each.capability.name} {each.without}" for each in lacking)
 
 

@@ -94,7 +94,7 @@ _ANYWHERE = (
     *("app/api/", "app/commands/", "app/config/", "app/console/", "app/events/", "app/explain/"),
     *("app/exporters/", "app/fleet/", "app/lab/test_capture_files", "app/lab/test_expectation"),
     *("app/outputs/", "app/recording/", "app/store/", "app/tape/", "app/cli/test_policy"),
-    *("app/test_", "bpf/test_cancel", "bpf/test_machine", "bpf/test_quantities"),
+    *("app/test_", "bpf/test_machine", "bpf/test_quantities"),
     *("probes/config/", "probes/filter/", "probes/monitor/condition/", "probes/monitor/policy/"),
     *("probes/monitor/test_engine", "probes/monitor/test_finding", "probes/monitor/test_sketch"),
     *("probes/names/test_messages", "probes/path/analysis/", "probes/path/events/"),
@@ -105,6 +105,7 @@ _ANYWHERE = (
 """Folders and modules of tests that .ci/distributions runs on each release with its Python."""
 _WITH_KERNEL = (
     *("app/api/test_deployment", "app/api/test_live", "app/api/test_unconfined"),
+    *("app/cli/test_policy_test", "app/recording/test_imported"),
     *("app/console/test_pty", "app/console/plain/test_plain_run", "app/tape/test_runs"),
     *("app/console/screens/overview/test_links", "app/console/screens/paths/test_untraced"),
     *("app/console/screens/test_flow_interfaces", "app/fleet/test_live_fleet"),
@@ -113,7 +114,7 @@ _WITH_KERNEL = (
     *("app/exporters/ipfix/test_collectors", "app/fleet/test_segment_"),
     "probes/config/test_metric_checks",
 )
-"""Modules of them that load programs or compile."""
+"""Modules of them that load programs or compile. Tests with the fixture `compiler` do, too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -148,7 +149,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test = module, rest.partition("[")[0]
         if module in _ALIKE and test in tested:
             item.add_marker("slow")
-        if module.startswith(_ANYWHERE) and not module.startswith(_WITH_KERNEL):
+        compiles = "compiler" in getattr(item, "fixturenames", ())
+        if module.startswith(_ANYWHERE) and not (compiles or module.startswith(_WITH_KERNEL)):
             item.add_marker("anywhere")
         tested.add(test)
     items.sort(key=lambda item: [not item.nodeid.startswith(group) for group in groups])

@@ -14,7 +14,7 @@ from app.outputs.owners.owner_join import ItemStream
 from app.outputs.view import is_table
 from app.recording.captures import saver
 from app.run.monitor import SHIPPED
-from app.run.options import byte_count
+from app.run.options import USUAL_CPU, byte_count
 from app.run.readiness import announced
 from app.run.spec import RunSpec
 from bpf.attach import group
@@ -109,7 +109,8 @@ def start(
     if spec.beside:
         stack.enter_context(spec.beside(controller.publish, over))
     if share := options.budget:
-        keeper = BudgetKeeper(controller, share, draws=console is not None)
+        is_usual = options.cpu == USUAL_CPU
+        keeper = BudgetKeeper(controller, share, draws=console is not None, is_usual=is_usual)
         stack.enter_context(keeper.running())
     stack.enter_context(announced(options.ready_file))
 

@@ -140,9 +140,12 @@ class KeptHost(BudgetHost, Protocol):
 class BudgetKeeper:
     """Keeps a controller within a share of a core."""
 
-    def __init__(self, host: KeptHost, share: float, *, draws: bool) -> None:
-        """`draws`: whether the main thread of this process draws a console."""
-        self._host, self._share = host, share
+    def __init__(
+        self, host: KeptHost, share: float, *, draws: bool, is_usual: bool = False
+    ) -> None:
+        """`draws`: whether the main thread of this process draws a console. `is_usual`: whether
+        nobody asked for the share, and lacking rights are told by the doctor only."""
+        self._host, self._share, self._is_usual = host, share, is_usual
         self.used = CollectorTime(draws=draws)
         """Returns the CPU seconds of user space so far."""
         self._governor = Governor[BudgetHost](host, share, STEPS, host.publish)
@@ -186,8 +189,10 @@ class BudgetKeeper:
         try:
             self._kernel = KernelTime()
         except OSError as error:
-            text = losses("budget") or f"only user space has a budget: no times ({error.strerror})"
-            self._host.publish(Event.now("warning", SOURCE, text))
+            lost = losses("budget")
+            text = lost or f"only user space has a budget: no times ({error.strerror})"
+            if not (lost and self._is_usual):
+                self._host.publish(Event.now("warning", SOURCE, text))
         ticks = 0
         while not self._stopping.wait(_TICK_S):
             ticks += 1

@@ -24,6 +24,7 @@ from bpf.attach import rtnetlink
 from bpf.attach.interface import Interface
 from bpf.errors import UsageError
 from bpf.programs.program import Program
+from bpf.requirements import losses
 from probes.builtin import BuiltinProbe, Generation
 from probes.flow.records import FLOW, FlowDirection
 from probes.life import Bundle
@@ -234,10 +235,14 @@ class SocketsProbe(BuiltinProbe[Bundle[Program]]):
         return bool(without.any())
 
     def _events(self) -> Iterator[Event]:
-        for name, why in self.missing().items():
-            if name not in self._troubles:
+        told = {name: f"no {name}: {why}" for name, why in self.missing().items()}
+        *_, ownership = self.latest
+        if (ownership.rows["reason"] == Reason.OTHER_NAMESPACE).any():
+            told["privileges"] = losses(self.name, "other namespaces")
+        for name, text in told.items():
+            if text and name not in self._troubles:
                 self._troubles[name] = time.monotonic()
-                yield Event.now("warning", self.name, f"no {name}: {why}", name)
+                yield Event.now("warning", self.name, text, name)
         yield from self._counted(
             "skipped", self.skipped, "windows have no owners: answers took longer than a window"
         )

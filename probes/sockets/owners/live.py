@@ -96,11 +96,6 @@ class LiveSources:
         return bool(self._namespaces.refused)
 
     @property
-    def refused(self) -> str:
-        """Why other namespaces can't be entered; empty if they can."""
-        return self._namespaces.refused
-
-    @property
     def losing(self) -> bool:
         return time.monotonic() < self._losing_until
 

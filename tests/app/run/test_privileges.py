@@ -34,10 +34,9 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs/service.md"
 @pytest.mark.parametrize(
     ("held", "arguments", "lines"),
     [
-        (THREE, ("-i", "left", *JOBS), {"flow": [NICE], "path": [RAW], "sockets": [ADMIN, PTRACE],
+        (THREE, ("-i", "left", *JOBS), {"flow": [NICE], "path": [RAW], "sockets": [PTRACE],
                                         "actions": [PTRACE], "budget": [ADMIN]}),
-        ((*THREE, PTRACE, NICE, RAW), ("-i", "left", *JOBS),
-         {"sockets": [ADMIN], "budget": [ADMIN]}),
+        ((*THREE, PTRACE, NICE, RAW), ("-i", "left", *JOBS), {"budget": [ADMIN]}),
         (THREE, ("--netns", "all"), {"flow": [NICE], "namespaces": [ADMIN, PTRACE]}),
         ((*THREE, NICE, ADMIN, PTRACE), ("--netns", "all"), {}),
     ],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
 
+from bpf import features
+from probes.control import budget_keeper
 from probes.control.budget import Governor, Resource, Step
-from probes.control.budget_keeper import STEPS, BudgetHost
-from probes.snapshot import Event
+from probes.control.budget_keeper import STEPS, BudgetHost, BudgetKeeper, KernelTime
+from probes.control.controller import Controller
+from probes.snapshot import Event, Item
 
 BUDGET = 0.05
 NAMES = [step.name for step in STEPS]
@@ -151,3 +154,30 @@ def test_a_flood_gets_as_many_rows_as_the_rest_of_five_seconds_pays() -> None:
     run.runs(12, rows=400)
     assert "largest" in run.taken
     assert run.governor.most_rows(run.now, run.total + 0.2) == 64
+
+
+@pytest.mark.parametrize(
+    ("held", "is_usual", "told"),
+    [
+        ((), True, []),
+        ((), False, ["without CAP_SYS_ADMIN only user space has a budget, because the kernel keeps "
+                     "no times of programs"]),
+        (features.Capability, True, ["only user space has a budget: no times (refused)"]),
+    ],
+    ids=["usual", "asked", "kernel"],
+)  # fmt: skip
+def test_a_lacking_right_is_told_to_users_who_ask_for_a_share(
+    monkeypatch: pytest.MonkeyPatch, held: Iterable[features.Capability], is_usual: bool,
+    told: list[str],
+) -> None:  # fmt: skip
+    def refuse(_: KernelTime) -> None:
+        raise PermissionError(1, "refused")
+
+    monkeypatch.setattr(budget_keeper.KernelTime, "__init__", refuse)
+    items = list[Item]()
+    with Controller() as controller:
+        monkeypatch.setattr(features, "capabilities", lambda: frozenset(held))
+        controller.listen(items.append)
+        with BudgetKeeper(controller, 0.25, draws=True, is_usual=is_usual).running():
+            pass
+    assert [item.text for item in items if isinstance(item, Event)] == told

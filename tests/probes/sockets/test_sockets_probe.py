@@ -18,6 +18,7 @@ import pytest
 from app.lab.netns import inside
 from app.outputs.filtering import passing
 from app.outputs.owners.owner_join import with_owners
+from bpf import features
 from bpf.arrays import Array
 from bpf.attach import rtnetlink
 from bpf.attach.interface import find
@@ -30,6 +31,7 @@ from probes.snapshot import REMOVED, Event, Snapshot
 from probes.sockets import probe as sockets_probe
 from probes.sockets.holders import SOURCE, Holders, ProcHolders, SocketEvents
 from probes.sockets.owners import live
+from probes.sockets.owners.live import LiveSources
 from probes.sockets.probe import MOST_WAITING, SocketsProbe
 from probes.sockets.records import (
     OWNER,
@@ -294,6 +296,23 @@ def test_a_missing_source_loses_only_itself(connection: Array, bare: SocketsProb
     assert len(said) == 4
     bare.take(a_window(2, connection))
     assert not any(isinstance(item, Event) for item in bare.export())
+
+
+def test_a_lacking_right_is_told_once_a_flow_needs_it(
+    connection: Array, bare: SocketsProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flow between two addresses that are not the host's: a container may have one."""
+    monkeypatch.setattr(LiveSources, "unreadable", True)
+    monkeypatch.setattr(features, "capabilities", frozenset)
+    forwarded = connection.copy()
+    forwarded["source"][:, :2] = forwarded["destination"][:, :2] = [192, 0]
+    told = list[str]()
+    for number, rows in enumerate((connection, forwarded, forwarded), 1):
+        bare.take(a_window(number, rows))
+        events = [item for item in bare.export() if isinstance(item, Event)]
+        told += [event.text for event in events if "CAP_" in event.text]
+        assert len(told) == (number > 1)
+    assert told == ["without CAP_SYS_ADMIN flows of other network namespaces have no owner"]
 
 
 def test_windows_that_come_too_fast_are_counted(bare: SocketsProbe) -> None:
