@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from app.api.client import Client
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
 from tests.app.api.fake import FakePlane
+from tests.app.exporters import certificates
 
 TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
 ASK = f"GET /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
@@ -107,14 +107,8 @@ def token_files(directory: Path) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Options of `Api` for TLS on 127.0.0.1, with a self-signed certificate."""
-    directory = tmp_path_factory.mktemp("tls")
-    cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-        f"-subj /CN=probedeck -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
-    )
-    subprocess.run(command.split(), check=True, capture_output=True)
-    return {"cert": cert, "key": key}
+    made = certificates.certificate(tmp_path_factory.mktemp("tls"), "probedeck")
+    return {"cert": str(made.cert), "key": str(made.key)}
 
 
 def answer(raw: socket.socket) -> bytes:

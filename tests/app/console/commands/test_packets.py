@@ -17,6 +17,9 @@ from tests.probes.monitor.bed import frame
 from tests.probes.names.tools import DNS_FRAME, TLS_FRAME, encoded, udp
 from tests.probes.ring.fake import PACKET
 
+HELLO = len(TLS_FRAME) - 14 - 20 - 20
+"""Bytes of a hello, which newer releases of OpenSSL make longer."""
+
 
 def _question(name: str) -> str:
     """A DNS question in a packet, in hexadecimal."""
@@ -44,7 +47,7 @@ def test_a_filter_has_both_ways_of_a_conversation() -> None:
         ("4500002400b94001401100000a0000010a000002" + "00" * 16, "udp fragment from byte 8"),
         (DNS_FRAME[14:].hex(), "udp len 123 DNS answer www.example 198.51.100.7 2001:db8::7"),
         (_question("www.example"), "udp len 29 DNS question www.example"),
-        (TLS_FRAME[14:].hex(), "...PA... seq 0 ack 0 win 512 len 517 TLS for shop.example"),
+        (TLS_FRAME[14:].hex(), f"...PA... seq 0 ack 0 win 512 len {HELLO} TLS for shop.example"),
         ("45000014000000004001" + "00" * 10, "45000014000000004001" + "00" * 10),
         ("4500", "4500"),
         ("", ""),

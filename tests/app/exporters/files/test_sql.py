@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -191,4 +192,6 @@ def test_mistakes_are_one_line(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(UsageError, match="probedeck sql needs DuckDB") as found:
         rows(parquet, "select 1")
-    assert found.value.hint == f"{sys.executable} -m pip install 'duckdb>=2,<3'"
+    with_pip = f"{sys.executable} -m pip"
+    pip = with_pip if find_spec("pip") else f"pip --python {sys.executable}"
+    assert found.value.hint == f"{pip} install 'duckdb>=2,<3'"
