@@ -58,7 +58,10 @@ applications holds about 470.
 
 @dataclass(frozen=True, slots=True)
 class OptionalCapability:
-    """A capability that a job of a run can do without."""
+    """A capability that a job of a run can do without.
+
+    `when` is the case in which a job loses something without it. Empty: always.
+    """
 
     capability: Capability
     job: str
@@ -66,7 +69,6 @@ class OptionalCapability:
     without: str
     """The loss without it."""
     when: str = ""
-    """The case in which it is a loss; empty: always."""
 
 
 OPTIONAL = (
@@ -109,9 +111,11 @@ def losses(job: str, when: str = "") -> str:
     `when` selects the losses of a case.
     """
     held = features.capabilities()
-    of_job = (each for each in OPTIONAL if (each.job, each.when) == (job, when))
-    lacking = (each for each in of_job if each.capability not in held)
-    return "; ".join(f"without {each.capability.name} {each.without}" for each in lacking)
+    return "; ".join(
+        f"without {each.capability.name} {each.without}"
+        for each in OPTIONAL
+        if (each.job, each.when) == (job, when) and each.capability not in held
+    )
 
 
 def requirements() -> Iterator[HostCheck]:
