@@ -48,7 +48,7 @@ class Site:
     def http(self, token: str = TOKEN) -> httpx.Client:
         """By TCP; with no token where it is empty."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=20)
 
     def raw(self) -> socket.socket:
         """A TCP connection without a request."""
