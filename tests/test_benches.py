@@ -26,14 +26,15 @@ from bench.runner.cases import (
     exactly,
 )
 from bench.runner.charts import svg, terminal
+from bench.runner.checkout import git, same_benches
 from bench.runner.command import chosen, listed
 from bench.runner.machine import facts
 from bench.runner.results import BenchRun, Measured, Result, charts, curves, growth
 from bench.runner.running import Plan, Runner
 from bench.runner.statistic import exponent, interval
-from bench.runner.worker import Worker
+from bench.runner.worker import Remote, Worker
 from bench.support.table import BENCHES, Bench
-from bpf.errors import UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 _BEGIN = re.compile(r'^if __name__ == "__main__":|^GROUPS = ', re.MULTILINE)
@@ -165,6 +166,34 @@ def test_a_round_measures_each_once_above_the_floor(monkeypatch: pytest.MonkeyPa
         assert worker.round(backwards=False) == {"a": (2, 4), "b": (2, 4)}
         assert worker.round(backwards=True, peers=False) == {"a": (2, None), "b": (2, None)}
     assert steps.seen == ["floor", "peer", "a", "b", "b", "a", "floor", "closed"]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout")
+def test_the_other_commit_is_gone_after_an_interruption() -> None:
+    def interrupted() -> None:
+        with same_benches("HEAD") as tree:
+            trees.append(tree)
+            assert (tree / "bench" / "runner" / "cases.py").is_file()
+            raise KeyboardInterrupt
+
+    trees: list[Path] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not trees[0].exists()
+    assert str(trees[0]) not in git("worktree", "list")
+    with pytest.raises(UsageError, match="no commit 'none-such'"), same_benches("none-such"):
+        pass
+
+
+@pytest.mark.slow
+def test_another_checkout_measures_the_same_cases(tmp_path: Path) -> None:
+    for name in ("app", "bench", "bpf", "probes", "tests", "widgets"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with Remote(tmp_path, quick=True) as other:
+        other.open("bench.segment.__main__", 0)
+        assert len(other.round(backwards=True)) == 4
+        with pytest.raises(ProbedeckError, match="No module named 'bench"):
+            other.open("bench.no", 0)
 
 
 def run_of(folder: Path) -> BenchRun:

@@ -28,12 +28,12 @@ def listed() -> Iterator[str]:
 
 
 def chosen(names: Sequence[str]) -> list[Bench]:
-    """Return the benches of these names, or all. Raises UsageError for an unknown name."""
+    """Return the benches of these names, or all that measure. Raises UsageError for others."""
     known = {each.name: each for each in BENCHES}
     for name in names:
         if name not in known:
             raise UsageError(f"there is no bench {name!r}", hint="--list shows all")
-    return [known[name] for name in names] if names else list(BENCHES)
+    return [known[name] for name in names] or [each for each in BENCHES if not each.by_name]
 
 
 def run(

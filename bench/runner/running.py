@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 
 from bench.runner.cases import Group
 from bench.runner.checkout import ROOT, head, same_benches
@@ -84,7 +85,9 @@ class Runner:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         run = BenchRun(bench.name, self._machine, self._commit, now, self._plan.quick)
         noise = Noise()
-        if bench.has_cases:
+        if bench.needs and find_spec(bench.needs) is None:
+            run.missing.append(f"{bench.needs} is not there; ./probedeck bench installs it")
+        elif bench.has_cases:
             for number, group in enumerate(self._worker.groups(bench.module)):
                 try:
                     run.results += self._group(bench, number, group, noise)
@@ -148,7 +151,9 @@ class Runner:
         )
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         run.text = done.stdout
-        if done.returncode not in (0, 1) or "Traceback" in done.stderr:
+        if lacking := re.search(r"UsageError: (.+ is not installed)", done.stderr):
+            run.missing.append(lacking[1])
+        elif done.returncode not in (0, 1) or "Traceback" in done.stderr:
             run.failures.append(f"exit code {done.returncode}\n{done.stderr}")
         elif found := re.findall(r"^  (PASS|FAIL) (.+)$", done.stdout, re.MULTILINE):
             missed = sum(verdict == "FAIL" for verdict, _ in found)

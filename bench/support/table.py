@@ -17,6 +17,8 @@ class Bench:
     """Arguments of a program's shortest run; None if none is short."""
     needs: str = ""
     """A package of the tests without which it does not run."""
+    by_name: bool = False
+    """Whether it runs only if it is named."""
 
     @property
     def module(self) -> str:
@@ -52,13 +54,13 @@ BENCHES = (
     Bench("editor"),
     Bench("export"),
     Bench("fleet"),
-    Bench("fuzz", "--steps 20 --seed 1", "pytest"),
+    Bench("fuzz", "--steps 20 --seed 1", "pytest", by_name=True),
     Bench("interfaces"),
     Bench("memory", "--real"),
     Bench("owners"),
     Bench("peers"),
     Bench("peers.beside"),
-    Bench("picture"),
+    Bench("picture", by_name=True),
     Bench("policies"),
     Bench("record"),
     Bench("sockets"),
