@@ -153,8 +153,7 @@ hash(struct xdp_md *ctx)
 class Bench:
     """A hook with stages of C in a chain.
 
-    It is on one end of a veth. Without an end it is one of `lo` that is not attached, and sees test
-    runs alone.
+    It is on one end of a veth. Without an end it is of `lo`, not attached, and sees test runs alone.
     """
 
     def __init__(self, compiler: Compiler, stack: ExitStack, end: End | None = None) -> None:
@@ -241,7 +240,8 @@ def test_runs(version: int, tag: int, stack: ExitStack, effort: Effort) -> Itera
     def beside_swaps() -> float:
         poller = swapped.poller(probe, lambda _: None)
         try:
-            return swapped.test_run(packet, repeat)
+            # Long enough for several swaps.
+            return swapped.test_run(packet, 4 * repeat)
         finally:
             poller.stop()
 

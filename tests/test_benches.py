@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.main import cli
 from bench.runner import page
 from bench.runner.cases import (
     Case,
@@ -80,6 +82,13 @@ def test_it_runs_to_its_end(runner: Runner, bench: Bench) -> None:
     assert run.results or run.text
     names = [each.name for each in run.results]
     assert len(names) == len(set(names))
+
+
+def test_without_a_checkout_one_line_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bench.runner.command", None)
+    with pytest.raises(UsageError, match="no part of an installed package") as refused:
+        cli.main(["bench", "flow"], standalone_mode=False)
+    assert "clone the repository" in refused.value.hint
 
 
 def test_an_unknown_bench_is_refused() -> None:
