@@ -153,7 +153,7 @@ hash(struct xdp_md *ctx)
 class Bench:
     """A hook with stages of C in a chain.
 
-    It is on one end of a veth. Without an end it is of `lo`, not attached, and sees test runs alone.
+    It is on one end of a veth. Without an end it is of `lo`, unattached, and sees test runs alone.
     """
 
     def __init__(self, compiler: Compiler, stack: ExitStack, end: End | None = None) -> None:
