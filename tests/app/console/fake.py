@@ -72,7 +72,8 @@ class Desk:
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        # Pilot.press would wait for the screen a second time.
+        await self.app._press_keys(keys)
         await self.pilot.pause()
 
     async def type(self, text: str) -> None:

@@ -252,9 +252,10 @@ def findings(every: Array, seconds: float | None = None) -> Iterator[tuple[Array
     }
     timeline = Timeline(every)
     for rows, now_ns in polls(every, seconds):
-        overdue = timeline.overdue(now_ns - SECOND // 2, now_ns)
         shortened = [rows[:0]]
-        shortened += [judge(each, to, overdue, rows, now_ns) for to, each in lengths.items()]
+        if lengths:
+            overdue = timeline.overdue(now_ns - SECOND // 2, now_ns)
+            shortened += [judge(each, to, overdue, rows, now_ns) for to, each in lengths.items()]
         yield analysis.add(rows, now_ns, np.concatenate(shortened, dtype=HOP)), now_ns
 
 

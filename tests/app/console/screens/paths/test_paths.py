@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from app.console.screens.paths.detail import PathDetail
+from app.console.screens.paths.rows import hop_columns
+from app.console.screens.paths.screen import PathsScreen
 from probes.path.records import PATH, PathRowKind
 from tests.app.console.fake import becomes, flow
 from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
@@ -42,6 +45,11 @@ async def test_all_time_lines_share_one_scale_and_time_runs_to_the_right() -> No
     path = FakePath([FakeHop(10.0, ("10.0.0.1",), noise=0), FakeHop(80.0, ("10.0.1.1",), noise=0)])
     async with tracer(path, length=2) as t:
         assert "up to 100 ms" in t.desk.lines[4]
+        # At once, though the columns had other widths.
+        t.hops.columns = hop_columns(("x" * 40,), 1.0, 0)
+        cast("PathsScreen", t.desk.app.screen)._show_hops()
+        (title,) = (each.title for each in t.hops.columns if each.id == "line")
+        assert "up to 100 ms" in title
         assert t.line(1).strip() == "▁" * 5
         assert t.line(2).strip() == "▇" * 5
         path.with_hop(1, rtt=80.0)
