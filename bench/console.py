@@ -165,7 +165,7 @@ def load(name: str, columns: int, rows: int, stack: ExitStack, effort: Effort) -
 
 def peers(columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
     """Yield the costs of other programs without input."""
-    from app.lab import Lab
+    from app.lab.network import Lab
 
     lacking = []
     with Lab(traffic=False) as network:

@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from app.lab import Lab
+from app.lab.network import Lab
 from app.lab.plan import Detour, LabPlan
 from bench.flow import constant
 from bench.runner.cases import Case, Effort, Group, Line, MissingError, at_least, at_most, exactly

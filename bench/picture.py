@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.console.tables.export import svg
-from app.lab import Lab
+from app.lab.network import Lab
 from app.run.monitor import Policies
 from app.run.options import Options
 from app.run.spec import RunSpec, probes_of

@@ -354,7 +354,7 @@ class RemoteCalls(Caller):
     measure_segment = Operation(
         ControlPlane.measure_segment, "POST", "segment",
         body=lambda options, lease=0.0: {
-            "key": options.key, "ratio": options.ratio, "filter": options.capture.text,
+            "key": options.key, "ratio": options.ratio, "filter": options.capture,
             "interval": options.interval, "lease": lease,
         },
     )  # fmt: skip

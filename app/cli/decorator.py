@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from probes.flow.options import GENERAL
 from probes.path.options import PathOptions
 
 Callback = Callable[..., Any]
+_NO_FILE = LoadedSettings()
 
 
 def takes(
@@ -32,16 +34,20 @@ def takes(
 
     The command gets each dataclass, and Settings and LoadedSettings, as the argument that has this
     class as its annotation. `only` names the fields, if not all are options; `bare` options have no
-    prefix. If the command line leaves out an option, the environment or the configuration file
-    gives its value.
+    prefix. If the command line leaves out an option of SECTIONS, the environment or the
+    configuration file gives its value. If several classes have a field of one name, the first one
+    declares the option, and all get its value.
     """
-    fields = {
-        name: each.bare if bare else each
-        for options in of
-        for name, each in settings_of(options).items()
-        if not only or name in only
+    fields: dict[str, Setting] = {}
+    for name, each in chain.from_iterable(settings_of(options).items() for options in of):
+        if not only or name in only:
+            fields.setdefault(name, each)
+    of_file = {
+        name
+        for section in SECTIONS.values()
+        for name, each in section.items()
+        if fields.get(name) == each
     }
-
     given_file = ""
 
     def read(context: click.Context, _: click.Parameter, config: str) -> LoadedSettings:
@@ -50,7 +56,7 @@ def takes(
         loaded.check()
         nonlocal given_file
         given_file = config
-        context.default_map = {k: v for k, v in loaded.values.items() if k in fields}
+        context.default_map = {k: v for k, v in loaded.values.items() if k in of_file}
         return loaded
 
     config = option(
@@ -69,7 +75,7 @@ def takes(
         wanted = {each.annotation: each.name for each in parameters}
 
         @functools.wraps(command)
-        def run(*, config: LoadedSettings, **values: Any) -> Any:
+        def run(*, config: LoadedSettings = _NO_FILE, **values: Any) -> Any:
             given = {
                 name: list(values.pop(name)) if each.many else values.pop(name)
                 for name, each in fields.items()
@@ -89,9 +95,11 @@ def takes(
                 placed = (e for e in unfit(config) if e.message.endswith(f": {error.message}"))
                 raise next(placed, error) from None
 
-        taking: Callback = config(run)
+        taking: Callback = run
+        if of_file or wanted.keys() & {"Settings", "LoadedSettings"}:
+            taking = config(taking)
         for each in reversed(fields.values()):
-            taking = _option(each)(taking)
+            taking = _option(each.bare if bare else each)(taking)
         return taking
 
     return give
@@ -108,6 +116,10 @@ def _again(file: str) -> tuple[Settings, Mapping[str, Any]]:
 def _option(each: Setting) -> Callable[[Callback], Callback]:
     plain = each.many or each.kind is bool
     usual = f"{each.default:g}" if isinstance(each.default, float) else str(each.default or "")
+    kind: Any = click.Choice(each.choices) if each.choices else each.kind
+    if each.read and kind is not str:
+        # A text is checked by its class instead: then the error tells its place in a file.
+        kind = each.read
     return option(
         *each.flags,
         each.name,
@@ -115,7 +127,7 @@ def _option(each: Setting) -> Callable[[Callback], Callback]:
         group=each.group,
         usual=each.usual or ("" if plain else usual),
         metavar=each.metavar or None,
-        type=click.Choice(each.choices) if each.choices else each.kind,
+        type=kind,
         is_flag=each.kind is bool,
         multiple=each.many,
         default=None if each.many else each.default,

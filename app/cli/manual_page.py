@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from app.commands import REGISTRY
 from app.commands.keys import spoken
+from app.commands.registry import REGISTRY
 from app.console.screens import SCREENS
 from app.tape.grammar import EXIT, FORMS
 from probes.tables.field_types import FIELD_TYPES, PLAIN, SLOT, SLOT_TYPES

@@ -17,8 +17,8 @@ from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app.commands import Invocation
 from app.commands.export_target import Overwriting
+from app.commands.line import Invocation
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.commands.console_commands import OwnCommands, PlaneCommands, SettingsCommands

@@ -9,8 +9,8 @@ from textual.app import App
 from textual.screen import Screen
 
 if TYPE_CHECKING:
-    from app.commands import Invocation
     from app.commands.export_target import Overwriting
+    from app.commands.line import Invocation
     from app.config.keymap import Keymap
     from app.config.model import Settings
     from app.console.host_names import Names
@@ -89,6 +89,11 @@ class Console(Protocol):
 
     def show_status(self) -> None:
         """Bring the status strip up to date."""
+
+
+def with_hint(console: Console, text: str, hint: str, gap: str = "\n\n") -> str:
+    """Return a text and a hint behind it; the text alone if the console may change nothing."""
+    return f"{text}{gap}{hint}" if hint and not console.plane.read_only else text
 
 
 def on_host(host: str) -> str:

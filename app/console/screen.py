@@ -14,8 +14,9 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
-from app.commands import REGISTRY, Command, Invocation
-from app.commands.line import answer
+from app.commands.line import Invocation, answer
+from app.commands.model import Command
+from app.commands.registry import REGISTRY
 from app.console.commands.keys import bindings, is_step_in_time, weight
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.protocol import Console, console_of, on_host

@@ -18,7 +18,7 @@ from typing import Protocol, Self
 import numpy as np
 
 from app.fleet.segment import DigestWindow, OneWay, PassageCounts, Times
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, SegmentControl
 from probes.path.analysis.statistics import quantiles
 from probes.segment.options import PROBE, SegmentOptions, SegmentStatus
@@ -130,14 +130,6 @@ class SegmentRun:
 def with_key(options: SegmentOptions) -> SegmentOptions:
     """Return options with a key that nobody knows, if they have none."""
     return options if options.key else replace(options, key=secrets.token_hex(16))
-
-
-def parse_ratio(text: str) -> int:
-    """Return 64 for `1/64` or `64`. Raises UsageError."""
-    one, slash, many = text.strip().rpartition("/")
-    if many.isdecimal() and len(many) <= 6 and one.strip() in (("1",) if slash else ("",)):
-        return int(many)
-    raise UsageError(f"{text!r} is no ratio", hint="1/64 chooses one of 64 packets, 1/1 all")
 
 
 _QUANTILES = (0.0, 0.5, 0.95, 0.99, 1.0)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from app.lab import client, sender, server, topology
+from app.lab import sender, topology, traffic
 from app.lab.plan import CLIENT, SERVER, LabPlan, NodeAddresses
 from app.lab.topology import carry
 from bpf.errors import ProbedeckError
@@ -134,8 +134,8 @@ def main(main_pid: int, plan: LabPlan, rate: float) -> None:
         workers.append(_Worker(partial(carry, cables), *ends))
     if rate > 0:
         target = plan.addresses(SERVER)
-        for node, traffic in ((SERVER, server.run), (CLIENT, partial(client.run, rate=rate))):
-            workers.append(_Worker(partial(_traffic, spaces[node], traffic, target), spaces[node]))
+        for node, run in ((SERVER, traffic.serve), (CLIENT, partial(traffic.use, rate=rate))):
+            workers.append(_Worker(partial(_traffic, spaces[node], run, target), spaces[node]))
     print(json.dumps(spaces), flush=True)
     far = plan.links[0]
     ns = spaces[far.right]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.commands import REGISTRY
 from app.commands.model import Saved
+from app.commands.registry import REGISTRY
 from app.tape.condition import COMPARED, EventPattern, StateCondition, read_condition
 from app.tape.line import MODIFIERS, VERBS, TapeLine, duration, expanded
 from app.tape.model import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
-from app.commands import Invocation
+from app.commands.line import Invocation
 from app.commands.model import Saved
 from app.tape.condition import EventPattern
 from app.tape.line import TapeLine

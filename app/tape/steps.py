@@ -9,7 +9,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Self
 
-from app.commands import REGISTRY, Invocation, parse
 from app.commands.export_target import (
     DRAWN,
     OVERWRITE,
@@ -21,7 +20,8 @@ from app.commands.export_target import (
     target,
 )
 from app.commands.keys import NAMES, key_name
-from app.commands.registry import find
+from app.commands.line import Invocation, parse
+from app.commands.registry import REGISTRY, find
 from app.console.screens import SCREENS
 from app.files import as_invoker, make_directory
 from app.tape.condition import StateCondition, read_condition, shown

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from app.lab import Lab
+from app.lab.network import Lab
 from app.lab.plan import Detour, LabPlan
 from bench.support.application import PORT, closing_fd, running
 from bench.support.traced_lab import application, network, rtts, traced

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 from app.lab.plan import LabPlan
 from bench.support.application import closing_fd, running
 from bpf.arrays import Array

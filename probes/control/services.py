@@ -230,7 +230,7 @@ class SegmentService:
             running=probe is not None,
             key_id=options.key_id if options else "",
             ratio=options.ratio if options else 0,
-            filter=options.capture.text if options else "",
+            filter=options.capture if options else "",
             interval=options.interval if options else 0.0,
             interface=probe.interfaces[0].name if probe else "",
             boot=clock["boot"].tobytes().hex(),

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bpf.errors import UsageError
-from probes.flow.filter import FlowFilter
+from probes.config.options import setting
+
+if TYPE_CHECKING:
+    from probes.flow.filter import FlowFilter
+
+SEGMENT = "Options"
+"""Heading of the options in the help."""
 
 PROBE = "segment"
 """Name of the probe."""
@@ -17,16 +25,26 @@ LONGEST_KEY = 256
 _FACTORS = 12
 
 
+def ratio_of(text: str | int) -> int:
+    """Return 64 for `1/64` or `64`. Raises UsageError."""
+    one, slash, many = str(text).strip().rpartition("/")
+    if many.isdecimal() and len(many) <= 6 and one.strip() in (("1",) if slash else ("",)):
+        return int(many)
+    raise UsageError(f"{text!r} is no ratio", hint="1/64 chooses one of 64 packets, 1/1 all")
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentOptions:
     """Packets whose digests a host records. Both hosts have the same key, ratio and filter."""
 
-    key: str
-    """Key of the hash, a text that only the operators know: nobody else can tell chosen packets."""
-    ratio: int = 1
-    """One of so many packets is chosen, 1 to 65536."""
-    capture: FlowFilter = field(default_factory=FlowFilter)
-    """Packets to choose from. All of them pass both hosts."""
+    key: str = setting(SEGMENT, "", "Key of the choice.", "TEXT", usual="random")
+    """A text that only the operators know: nobody else can tell chosen packets."""
+    ratio: int = setting(
+        SEGMENT, 1, f"Choose one of N packets, up to 1/{MOST_RATIO}.", "1/N", usual="1/1",
+        read=ratio_of,
+    )  # fmt: skip
+    capture: str = ""
+    """Filter of the packets to choose from. All of them pass both hosts."""
     interval: float = 1.0
     """Seconds of a window; 0: only exports end windows."""
 
@@ -38,7 +56,15 @@ class SegmentOptions:
             raise UsageError(f"a ratio of 1/{self.ratio} is not between 1/1 and 1/{MOST_RATIO}")
         if self.interval and not 0.01 <= self.interval <= 300:
             raise UsageError(f"an interval of {self.interval:g} s is not between 0.01 and 300")
-        self.capture.to_c()
+        self.filter.to_c()
+
+    @property
+    def filter(self) -> FlowFilter:
+        """The packets to choose from. Raises TextError."""
+        # Imported here: the command line starts without numpy.
+        from probes.flow.filter import FlowFilter
+
+        return FlowFilter.parse(self.capture)
 
     @property
     def key_id(self) -> str:
@@ -61,6 +87,22 @@ class SegmentOptions:
         digest = hashlib.shake_256(f"probedeck segment {self.key}".encode()).digest(8 * _FACTORS)
         words = (digest[n : n + 8] for n in range(0, len(digest), 8))
         return {f"HASH_{n}": int.from_bytes(word, "little") | 1 for n, word in enumerate(words)}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonOptions:
+    """Options of the comparison of two hosts."""
+
+    seconds: float = setting(
+        SEGMENT, 10.0, "Measure so long; Ctrl-C or SIGTERM ends it earlier.", "SECONDS",
+        flags=("--for",),
+    )  # fmt: skip
+    horizon: float = setting(SEGMENT, 1.0, "A packet that takes longer is lost.", "SECONDS")
+
+    def check(self) -> None:
+        """Raise UsageError if an option is out of range."""
+        if not 0 < self.seconds < math.inf or not 0.01 <= self.horizon <= 60:
+            raise UsageError("--for must be more than 0, and --horizon 0.01 to 60 seconds")
 
 
 LONGEST_LEASE = 3600.0

@@ -72,7 +72,7 @@ def segment_config(interface: str, options: SegmentOptions) -> ProbeConfig:
         "interface": interface,
         "hook": "tc",
         "source": SOURCE.read_text(encoding="utf-8"),
-        "headers": {"capture.h": options.capture.to_c()},
+        "headers": {"capture.h": options.filter.to_c()},
         "define": {**options.macros, "MAGIC": PROBE_MAGIC},
         "metrics": [
             {

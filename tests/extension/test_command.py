@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from app.api.server.command_endpoints import run_on_plane
-from app.commands import REGISTRY, Command, Parameter, parse
 from app.commands.complete import Completer, Completion
+from app.commands.line import parse
+from app.commands.model import Command, Parameter
+from app.commands.registry import REGISTRY
 from app.tape.grammar import read
 from bpf.errors import TextError, UsageError
 from probes.control_plane import ControlPlane

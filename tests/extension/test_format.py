@@ -107,7 +107,8 @@ def test_the_console_exports_tables_in_it(tmp_path: Path) -> None:
     shown = done(
         """
 from pathlib import Path
-from app.commands import REGISTRY, parse
+from app.commands.line import parse
+from app.commands.registry import REGISTRY
 from app.console.tables.export import TableContent, write_view
 from app.tape.grammar import read
 from app.tape.grammar import FORMS

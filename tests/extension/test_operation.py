@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from app.api.server.command_endpoints import run_on_plane
 from app.cli.command import CommandGroup, operations
-from app.commands import REGISTRY, parse
-from app.commands.registry import said
+from app.commands.line import parse
+from app.commands.registry import REGISTRY, said
 from app.fleet.planes import ChosenPlane, Planes
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import OPERATIONS, ControlPlane, RemoteCalls

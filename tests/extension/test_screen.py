@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widget import Widget
 
-from app.commands import REGISTRY
-from app.commands.registry import add_screen
+from app.commands.registry import REGISTRY, add_screen
 from app.config.model import Settings
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS, TABLES

@@ -40,7 +40,8 @@ from app.cli.main import cli
 from app.run.options import Options, Switched
 from app.run.spec import run_spec
 from app.cli.subcommands.config import template
-from app.commands import REGISTRY, parse
+from app.commands.line import parse
+from app.commands.registry import REGISTRY
 
 class Plane:
     def probes(self):

@@ -34,7 +34,6 @@ from probes.config.model import load
 from probes.control import controller as controllers
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.drops.counted import of_flow
-from probes.flow.filter import FlowFilter
 from probes.flow.kinds import REPEATED
 from probes.flow.options import FlowOptions
 from probes.flow.records import FlowDirection
@@ -437,8 +436,8 @@ def test_names_are_learned(deck: Deck) -> None:
 @REPEATS
 def test_packets_have_digests(deck: Deck) -> None:
     deck.controller.paths.configure("right", PathOptions())
-    capture = FlowFilter.parse(f"proto:udp dport:{PORT}")
-    deck.controller.measure_segment(SegmentOptions("secret", capture=capture, interval=300))
+    options = SegmentOptions("secret", capture=f"proto:udp dport:{PORT}", interval=300)
+    deck.controller.measure_segment(options)
     deck.receive(PACKETS)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
     for table in deck.controller.export("segment"):

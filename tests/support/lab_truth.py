@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.lab import Lab, netns, topology
+from app.lab import netns, topology
+from app.lab.network import Lab
 from app.lab.plan import CLIENT, SERVER, LabPlan
 from bpf.errors import UsageError
 from tests.support.sight import node

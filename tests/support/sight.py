@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 
 SO_NETNS_COOKIE = 71
 """Identifies a namespace for ever, where an inode number may be used again at once."""

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 from app.lab.plan import CLIENT, SERVER, LabPlan
 from tests.support.lab_truth import delay
 

@@ -10,7 +10,9 @@ from fastapi import Request
 
 from app.api.models import ForbiddenError
 from app.api.server.routing import Endpoints, Executor, route
-from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
+from app.commands.line import Invocation, parse
+from app.commands.model import Command, ParameterKind
+from app.commands.registry import REGISTRY
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.control_plane import ControlPlane
 from probes.monitor.policy import Policy

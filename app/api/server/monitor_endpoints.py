@@ -35,7 +35,6 @@ from app.exporters.kinds import parse
 from app.exporters.openmetrics.exposition import control_samples
 from bpf.errors import UsageError
 from probes.control_plane import OutputCalls, RemoteCalls
-from probes.flow.filter import FlowFilter
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
 from probes.reports import OutputConfig, OutputState, OutputStatus
@@ -187,8 +186,7 @@ class SegmentEndpoints(Endpoints):
     def measure(self, wanted: SegmentRequest) -> SegmentStatus:
         """Record digests on the watched interface from now on. The same request again renews the
         lease, and changes nothing else. DELETE /v1/probes/segment ends the probe."""
-        capture = FlowFilter.parse(wanted.filter)
-        options = SegmentOptions(wanted.key, wanted.ratio, capture, wanted.interval)
+        options = SegmentOptions(wanted.key, wanted.ratio, wanted.filter, wanted.interval)
         return self.plane.measure_segment(options, wanted.lease)
 
 

@@ -18,6 +18,7 @@ from app.cli.command import GroupedCommand, argument, controller_options, option
 from app.cli.decorator import takes
 from app.cli.subcommands.record import ONE_RUN
 from app.config.model import CONSOLE, Settings, Ui
+from app.lab import LabOptions
 from app.run.options import PLAIN_HELP, Options, OutputSpec
 from app.run.spec import Beside, run_spec
 from app.tape.options import NOTHING, Startup, TapeOptions
@@ -85,64 +86,51 @@ _HEADLESS = option(
     "--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console."
 )
 _OF_LAB = tuple(
-    {name for of in (Options, Ui, TapeOptions, PathOptions) for name in settings_of(of)}
+    {n for of in (LabOptions, Options, Ui, TapeOptions, PathOptions) for n in settings_of(of)}
     - {"interface", "netns"}
 )
 """The lab has its own interface and namespaces."""
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
-@option(
-    "--rate", "factor", type=float, default=None, metavar="FACTOR", group="Lab",
-    usual="1; no traffic with --replay", help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
-)  # fmt: skip
-@option(
-    "--replay", metavar="FILE", group="Lab",
-    help="Receive the frames of a pcap or pcapng file, once; .gz, too. A headless run without "
-    "--duration ends after them.",
-)  # fmt: skip
-@option(
-    "--speed", metavar="FACTOR|max", usual="1", group="Lab",
-    help="Speed of the replay; 2 is twice as fast as recorded.",
-)  # fmt: skip
-@option(
-    "--max-gap", default=None, metavar="SECONDS", usual="10", group="Lab",
-    help="Leave out what is longer of a time without frames in the capture; inf: nothing.",
-)  # fmt: skip
-@takes(Options, Ui, TapeOptions, PathOptions, only=_OF_LAB)
+@takes(LabOptions, Options, Ui, TapeOptions, PathOptions, only=_OF_LAB)
 def lab(
-    options: Options, paths: PathOptions, settings: Settings, playing: TapeOptions,
-    factor: float | None, replay: str, speed: str, max_gap: float | None,
-) -> int:  # fmt: skip
+    given: LabOptions,
+    options: Options,
+    paths: PathOptions,
+    settings: Settings,
+    playing: TapeOptions,
+) -> int:
     """Monitor a lab: a small network with generated traffic.
 
     A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
     DNS and ICMP. The end of the run removes it.
     """
-    from app.lab import Lab
     from app.lab.netns import host_listener
+    from app.lab.network import Lab
     from app.lab.plan import LabPlan
     from app.lab.replay import MAX_GAP, Replay, speed_of
 
     # Checked before the lab is built; its interface does not exist yet.
     options.check(settings.filters)
     startup = playing.startup(settings, shown=not options.headless)
-    for name, given in (("--speed", speed), ("--max-gap", max_gap is not None)):
-        if given and not replay:
+    for name, asked in (("--speed", given.speed), ("--max-gap", given.max_gap is not None)):
+        if asked and not given.replay:
             raise UsageError(f"{name} without a capture", hint="give --replay FILE")
     capture, plan = None, LabPlan()
-    if replay:
+    if given.replay:
         # Conditions of policies compare the capture with the time before it.
         delay = min(2 * options.flow.interval, 2.0)
-        gap = MAX_GAP if max_gap is None else max_gap
-        capture = Replay(replay, speed_of(speed or "1"), delay=delay, max_gap=gap)
+        gap = MAX_GAP if given.max_gap is None else given.max_gap
+        capture = Replay(given.replay, speed_of(given.speed or "1"), delay=delay, max_gap=gap)
         plan = LabPlan(mtu=capture.mtu())
     instead = "probedeck lab --headless --duration 10"
     if not (is_plain(options.plain, options.headless, startup) or options.headless):
         need_terminal(instead)
-    traffic = factor is not None or not replay
+    rate = given.traffic
+    traffic = rate is not None or not given.replay
     with (
-        Lab(plan, rate=1.0 if factor is None else factor, traffic=traffic) as network,
+        Lab(plan, rate=1.0 if rate is None else rate, traffic=traffic) as network,
         host_listener() as listen,
     ):
         network.enter()
@@ -158,7 +146,7 @@ def lab(
 @takes(Ui)
 def tour(settings: Settings) -> int:
     """Learn the console in five minutes, on a lab."""
-    from app.lab import Lab
+    from app.lab.network import Lab
 
     need_terminal("probedeck man")
     with Lab() as network:

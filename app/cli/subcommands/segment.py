@@ -6,13 +6,15 @@ import json
 import math
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from app.cli.command import GroupedCommand, argument, option, print_table
+from app.cli.decorator import takes
 from bpf.errors import UsageError
+from probes.segment.options import ComparisonOptions, SegmentOptions
 
 if TYPE_CHECKING:
     from app.api.address import Remote
@@ -31,26 +33,14 @@ _MOST_NAMES = 22
 @argument("first", "HOST_A", "URL of a controller, or the name of a host in the file of --hosts.")
 @argument("second", "HOST_B", "The other one.")
 @argument("filter", "FILTER", "Packets that pass both hosts; '' for all.")
-@option(
-    "--ratio", metavar="1/N", default="1/1", usual="1/1",
-    help="Choose one of N packets, up to 1/65536.",
-)  # fmt: skip
-@option(
-    "--for", "seconds", metavar="SECONDS", default=10.0, usual="10",
-    help="Measure so long; Ctrl-C or SIGTERM ends it earlier.",
-)  # fmt: skip
-@option(
-    "--horizon", metavar="SECONDS", default=1.0, usual="1",
-    help="A packet that takes longer is lost.",
-)  # fmt: skip
-@option("--key", metavar="TEXT", usual="random", help="Key of the choice.")
+@takes(SegmentOptions, ComparisonOptions)
 @option("--hosts", metavar="FILE", help="File of a fleet with names, tokens and certificates.")
 @option("--token", metavar="FILE", help="File with the token of both APIs.")
 @option("--ca", metavar="FILE", usual="the system's", help="Certificates to trust.")
 @option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def segment(
-    first: str, second: str, filter: str, ratio: str, seconds: float, horizon: float,  # noqa: A002
-    key: str, hosts: str, token: str, ca: str, as_json: bool,
+    options: SegmentOptions, comparison: ComparisonOptions, first: str, second: str,
+    filter: str, hosts: str, token: str, ca: str, as_json: bool,  # noqa: A002
 ) -> None:  # fmt: skip
     """Measure loss, order and one-way delay between two hosts.
 
@@ -58,16 +48,13 @@ def segment(
     watched interfaces. The difference is the loss of the path between them, exact to the packet.
     The path must not translate addresses (NAT), nor split packets.
     """
-    if not 0 < seconds < math.inf or not 0.01 <= horizon <= 60:
-        raise UsageError("--for must be more than 0, and --horizon 0.01 to 60 seconds")
+    comparison.check()
     # Imported here: other commands start without numpy.
     from app.api.client import RemoteController
-    from app.fleet.segment_run import SegmentRun, parse_ratio, with_key
+    from app.fleet.segment_run import SegmentRun, with_key
     from app.run.item_loop import on_signals
-    from probes.flow.filter import FlowFilter
-    from probes.segment.options import SegmentOptions
 
-    options = with_key(SegmentOptions(key, parse_ratio(ratio), FlowFilter.parse(filter)))
+    options = with_key(replace(options, capture=filter))
     options.check()
     ended = threading.Event()
     on_signals(ended.set)
@@ -75,9 +62,9 @@ def segment(
     with (
         RemoteController(remotes[0]) as one,
         RemoteController(remotes[1]) as other,
-        SegmentRun((one, other), options, horizon) as run,
+        SegmentRun((one, other), options, comparison.horizon) as run,
     ):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + comparison.seconds
         while (left := end - time.monotonic()) > 0 and not ended.wait(min(left, _STEP_S)):
             run.look_at_clocks()
             run.report()
@@ -86,7 +73,7 @@ def segment(
         print(json.dumps(_finite(asdict(report)), indent=2))
         return
     print_table(_table(report, first, second))
-    for line in _notes(report, options.ratio, horizon, first, second):
+    for line in _notes(report, options.ratio, comparison.horizon, first, second):
         print(line)
 
 

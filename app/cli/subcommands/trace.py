@@ -15,13 +15,19 @@ from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.outputs.networks import Describe
 from app.run.child_process import ChildProcess
-from app.run.options import OUTPUT, Options
+from app.run.options import (
+    OUTPUT,
+    REPORTS,
+    TRACE_TABLES,
+    ExplainOptions,
+    Options,
+    TraceOptions,
+)  # fmt: skip
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.config.options import settings_of
-from probes.flow.options import GENERAL, INGRESS
-from probes.path.options import MAX_DESTINATIONS, PATHS, OwnFlow, OwnProtocol, PathOptions
+from probes.path.options import MAX_DESTINATIONS, OwnFlow, OwnProtocol, PathOptions
 
 EXAMPLES = """\b
 Examples:
@@ -35,10 +41,11 @@ _STDERR = 2
 _OWN = "--without-traffic"
 _IS_FLOW = re.compile(f"({'|'.join(OwnProtocol)})(:|$)").match
 _REPORT = "--report"
-_REPORTS = ("text", "markdown", "json")
 _NAMES_S = 3.0
 """Longest wait for names before a report."""
-_TABLES = ("hops", "paths", "traces", "windows", "events")
+
+
+_OF_TRACE = tuple({**settings_of(TraceOptions), **settings_of(PathOptions)})
 
 
 class TraceCommand(GroupedCommand):
@@ -51,7 +58,7 @@ class TraceCommand(GroupedCommand):
             raise UsageError("no program after --")
         # The word after --report may be a destination.
         ctx.meta[_REPORT] = dict(pairwise(args[:at])).get(_REPORT)
-        given = _with_value(args[:at], _REPORT, _REPORTS.__contains__, _REPORTS[0])
+        given = _with_value(args[:at], _REPORT, REPORTS.__contains__, REPORTS[0])
         given = _with_value(given, _OWN, _IS_FLOW, OwnProtocol.ICMP)
         return super().parse_args(ctx, given)
 
@@ -76,41 +83,16 @@ def _with_value(
     "destinations", "DEST...", f"Addresses or host names, {MAX_DESTINATIONS} at most.", nargs=-1,
     required=True,
 )  # fmt: skip
-@option(
-    "-i", "--interface", metavar="NAME", default="", group=GENERAL,
-    usual="the default route's", help="Interface that the flows leave by.",
-)  # fmt: skip
-@option(
-    _OWN, metavar="[icmp|udp|tcp][:PORT]", group=GENERAL, usual="icmp if no protocol is given",
-    help="Send a flow to each destination while no application sends there.",
-)  # fmt: skip
-@option(
-    "--ingress", metavar="|".join(INGRESS), default="auto", usual="auto", group=PATHS,
-    help="Hook that sees the answers; auto chooses by the driver.",
-)  # fmt: skip
-@option(
-    "--views", metavar="NAME,NAME...", group=OUTPUT,
-    usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
-)  # fmt: skip
-@option(
-    "--names", is_flag=True, group=OUTPUT,
-    help="Add names of routers by reverse DNS, which sends queries.",
-)  # fmt: skip
-@option(
-    "--report", metavar=f"[{'|'.join(_REPORTS)}]", group=OUTPUT,
-    help="Write a report to standard output at the end: each hop's loss, times and findings. It is "
-    "text if no format is named.",
-)  # fmt: skip
 @takes(
+    TraceOptions,
     PathOptions,
     Options,
-    only=("format", "out", "duration", "networks", *settings_of(PathOptions)),
+    only=(*_OF_TRACE, "format", "out", "duration", "networks"),
     bare=True,
 )
 def trace(
-    options: Options, paths: PathOptions, destinations: tuple[str, ...], interface: str,
-    without_traffic: str, ingress: str, views: str, report: str, names: bool,
-) -> int:  # fmt: skip
+    asked: TraceOptions, options: Options, paths: PathOptions, destinations: tuple[str, ...]
+) -> int:
     """Trace the paths of flows, hop by hop, into tables.
 
     Packets of applications cause the probes: without packets to a destination there are no probes,
@@ -125,24 +107,24 @@ def trace(
     from app.run import headless
     from app.run.report import ReportFormat, ReportWriter
 
-    options = replace(options, flow=replace(options.flow, ingress=ingress))
     options.check()
     paths.check()
-    describe, look_up = described_by(options, names=names)
-    own_flow = OwnFlow.parse(without_traffic) if without_traffic else None
-    if report and report not in _REPORTS:
-        raise UsageError(f"--report {report!r} is not {', '.join(_REPORTS)}")
-    output = replace(options, views=views).output_spec({}, _TABLES, "hops")
+    describe, look_up = described_by(options, names=asked.names)
+    own_flow = OwnFlow.parse(asked.without_traffic) if asked.without_traffic else None
+    report = asked.report
+    if report and report not in REPORTS:
+        raise UsageError(f"--report {report!r} is not {', '.join(REPORTS)}")
+    output = options.output_spec({}, TRACE_TABLES, "hops")
     to_stdout = options.out == "-"
     if report and to_stdout:
-        if views:
+        if asked.views:
             raise UsageError("the report takes standard output", hint="give tables a DIR by -o")
         output = replace(output, views=())
     program = None
     if arguments := click.get_current_context().obj:
         program = ChildProcess(arguments, stdout=_STDERR if report or to_stdout else None)
     # Checked before DNS queries.
-    interface = interface or default_interface()
+    interface = asked.interface or default_interface()
     interfaces.find(interface)
     found = [address for name in destinations for address in _resolved(name)]
     check_routes(found)
@@ -187,7 +169,7 @@ def _resolved(name: str) -> tuple[str, ...]:
     except UsageError as error:
         if name != click.get_current_context().meta[_REPORT]:
             raise
-        what = f"--report {name!r} is neither {', '.join(_REPORTS)} nor a destination"
+        what = f"--report {name!r} is neither {', '.join(REPORTS)} nor a destination"
         raise UsageError(what, hint=str(error)) from None
     if found != (name,):
         say(f"{name} is {', '.join(found)}")
@@ -204,19 +186,10 @@ _WINDOW_S = 0.5
 
 @click.command(cls=GroupedCommand, epilog=EXPLAIN_EXAMPLES)
 @argument("filter", "FILTER", "Flows to choose from; the largest conversation is explained.")
-@option(
-    "-i", "--interface", metavar="NAME", default="", group=GENERAL,
-    usual="the default route's", help="Interface that the flow passes.",
-)  # fmt: skip
-@option(
-    "--for", "seconds", metavar="SECONDS", default=None, group=GENERAL,
-    usual="until the numbers are known", help="Watch the chosen flow so long.",
-)  # fmt: skip
 @option("--json", "as_json", is_flag=True, group=OUTPUT, help="Print a JSON object.")
-@takes(Options, only=("networks",))
+@takes(ExplainOptions, Options, only=("interface", "seconds", "networks"))
 def explain(
-    options: Options, filter: str, interface: str, seconds: float | None,  # noqa: A002
-    as_json: bool,
+    asked: ExplainOptions, options: Options, filter: str, as_json: bool  # noqa: A002
 ) -> None:  # fmt: skip
     """Explain a flow: its owner, its limit, and its queue.
 
@@ -224,8 +197,8 @@ def explain(
     FILTER, and traces its path. Some seconds later it prints one page. The first line is the
     answer.
     """
-    if seconds is not None and seconds <= 0:
-        raise UsageError(f"--for {seconds:g} is not more than 0 seconds")
+    if asked.seconds is not None and asked.seconds <= 0:
+        raise UsageError(f"--for {asked.seconds:g} is not more than 0 seconds")
     # Imported here: other commands start without numpy.
     from app import resolve
     from app.explain import lines
@@ -233,10 +206,10 @@ def explain(
     from app.run.spec import RunSpec
 
     spec = RunSpec(
-        interface=interface or resolve.default_interface(),
+        interface=asked.interface or resolve.default_interface(),
         options=replace(options, flow=replace(options.flow, interval=_WINDOW_S)),
         describe=options.describe(),
     )
     spec.check()
-    found = explanation.run(spec, filter, seconds)
+    found = explanation.run(spec, filter, asked.seconds)
     print(json.dumps(asdict(found), indent=2) if as_json else "\n".join(lines(found)))

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.commands import REGISTRY
 from app.commands.keys import key_name
 from app.commands.line import parse
 from app.commands.model import Command
 from app.commands.own import filled, words_of
+from app.commands.registry import REGISTRY
 from app.config.keymap import Keymap
 from app.config.model import Settings, Ui
 from app.console.commands.keys import bindings

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 
-from app.commands import REGISTRY, Invocation, parse
 from app.commands.keys import spoken
+from app.commands.line import Invocation, parse
+from app.commands.registry import REGISTRY
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen
 from bpf.errors import ProbedeckError, UsageError

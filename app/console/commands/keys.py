@@ -13,8 +13,9 @@ from textual.app import App, ScreenStackError
 from textual.binding import Binding, BindingsMap
 from textual.widget import Widget
 
-from app.commands import REGISTRY, ParameterKind
 from app.commands.keys import CHARACTERS
+from app.commands.model import ParameterKind
+from app.commands.registry import REGISTRY
 from app.config.keymap import Keymap
 from bpf.errors import UsageError
 from widgets.status import StatusItem

@@ -9,7 +9,8 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from app.commands import REGISTRY, ParameterKind
+from app.commands.model import ParameterKind
+from app.commands.registry import REGISTRY
 from app.console.dialogs.boxes import HelpBox
 from app.console.prompt.prompt import Prompt
 from widgets.table.header import title_of

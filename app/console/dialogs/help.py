@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from app.commands import REGISTRY
 from app.commands.keys import spoken
+from app.commands.registry import REGISTRY
 from app.config.keymap import BoundKey, Keymap
 from app.console.dialogs.boxes import CELLS, HelpBox
 from app.console.protocol import Console

@@ -13,8 +13,9 @@ from textual.containers import Vertical
 from textual.fuzzy import Matcher
 from textual.widgets import Input
 
-from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
+from app.commands.model import Command
+from app.commands.registry import REGISTRY
 from app.console.dialogs.boxes import BoxScreen
 from app.console.protocol import console_of
 from app.console.screens import SCREENS

@@ -8,7 +8,11 @@ from typing import Any
 from app.console.screens.info import ScreenInfo
 from app.console.tables.spec import TableSpec
 
-_FOLDERS = ("overview", "paths", "flows", "triggers", "programs", "events", "hosts")
+_INFOS: list[ScreenInfo] = [
+    import_module(f"{__name__}.{folder}").SCREEN
+    for folder in ("overview", "paths", "flows", "triggers", "programs", "events", "hosts")
+]
+# Only now: a module that one of the folders imports must not take some of the screens for all.
 SCREENS: dict[str, ScreenInfo] = {}
 """By name."""
 TABLES: dict[str, TableSpec[Any]] = {}
@@ -20,5 +24,5 @@ def register(screen: ScreenInfo) -> None:
     TABLES.update((table.name, table) for table in screen.tables)
 
 
-for _folder in _FOLDERS:
-    register(import_module(f"{__name__}.{_folder}").SCREEN)
+for _info in _INFOS:
+    register(_info)

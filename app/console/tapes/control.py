@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.worker import Worker, WorkerCancelled
 
-from app.commands import Invocation, ParameterKind
+from app.commands.line import Invocation
+from app.commands.model import ParameterKind
 from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, front_screen, screen_of
 from app.console.screens import SCREENS

@@ -10,7 +10,7 @@ import pytest
 from app import VERSION
 from app.cli import manual_page as manual
 from app.cli.main import ASKED, SHELLS, cli
-from app.commands import REGISTRY
+from app.commands.registry import REGISTRY
 from app.tape.grammar import SETTINGS, STATEMENTS
 from app.tape.line import MODIFIERS, VERBS
 from probes.tables.field_types import FIELD_TYPES, SLOT_TYPES

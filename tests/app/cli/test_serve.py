@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.main import cli
-from app.lab import Lab
+from app.lab.network import Lab
 from app.lab.plan import LabPlan
 from app.run.readiness import Watchdog
 from bpf.errors import UsageError

@@ -17,8 +17,8 @@ import pytest
 
 from app.api.address import Remote
 from app.api.client import Client
-from app.lab import Lab
 from app.lab.netns import inside
+from app.lab.network import Lab
 from probes.path.records import HOP
 from tests.support.paths import probe_numbers
 from tests.support.runs import Remains, Row, deck, deck_ends, rows, stop

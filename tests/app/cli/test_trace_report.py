@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.lab import Lab
+from app.lab.network import Lab
 from tests.app.cli.test_trace import HOPS, router, talk
 from tests.support import mmdb
 from tests.support.runs import COMMAND, Remains, deck, deck_ends, rows, stop

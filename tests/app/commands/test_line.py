@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from app.commands import parse
-from app.commands.line import quoted
+from app.commands.line import parse, quoted
+from app.console.screens import SCREENS
 from bpf.errors import TextError
+
+
+@pytest.mark.parametrize("first", ["app.console.screens", "app.config.sections"])
+def test_each_screen_has_its_command_whichever_module_is_imported_first(first: str) -> None:
+    program = f"import {first}; from app.commands.registry import REGISTRY; print(*REGISTRY)"
+    printed = subprocess.check_output([sys.executable, "-I", "-c", program], text=True)
+    assert set(printed.split()) >= {f"view.{name}" for name in SCREENS}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands import parse
+from app.commands.line import parse
 from app.commands.own import filled, words_of
 from app.config.keymap import Keymap
 from app.config.model import Settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from textual.keys import Keys, _character_to_key, format_key
 
-from app.commands import REGISTRY
 from app.commands.keys import CHARACTERS, SENT_AS, key_name, spoken, strokes
+from app.commands.registry import REGISTRY
 from app.config.keymap import Keymap
 from app.config.model import Binding, Settings
 from app.console.screens import SCREENS

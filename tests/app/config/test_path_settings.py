@@ -144,7 +144,7 @@ def test_the_rate_of_the_lab_is_its_traffic(
 
         watched = None
 
-    monkeypatch.setattr("app.lab.Lab", Nowhere)
+    monkeypatch.setattr("app.lab.network.Lab", Nowhere)
     found = paths_of(
         "lab", "--headless", "--config", "none", "--rate", "3", "--path-rate", "7",
         PROBEDECK_PATH_BURST="2",

@@ -14,7 +14,8 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from app.commands import REGISTRY, Command, Parameter, ParameterKind
+from app.commands.model import Command, Parameter, ParameterKind
+from app.commands.registry import REGISTRY
 from app.tape.condition import states
 from bpf.arrays import Array
 from probes.flow.records import FLOW, FlowDirection

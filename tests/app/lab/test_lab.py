@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from scapy.layers.dns import DNS
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 from app.lab.plan import LabPlan
-from app.lab.server import dns_answer, dns_query
+from app.lab.traffic import dns_answer, dns_query
 from bpf.errors import UsageError
 from tests.support.sight import cookie, flow, namespaces, node, own_cookie, sniff
 from tests.support.veth import veth_pair

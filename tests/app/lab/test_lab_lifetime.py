@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lab import Lab
+from app.lab.network import Lab
 from bpf.errors import KernelError, ProbedeckError
 from tests.support.sight import alive, assert_gone, becomes, flow, namespaces_of, sniff
 
@@ -66,7 +66,7 @@ def test_killed_traffic_is_replaced() -> None:
 
 MAIN = """
 import signal, time
-from app.lab import Lab
+from app.lab.network import Lab
 signal.signal(signal.SIGINT, lambda *_: None)
 lab = Lab()
 print(*lab.pids, flush=True)
@@ -133,7 +133,7 @@ def test_main_process_killed_while_the_lab_is_made_leaves_nothing(milliseconds: 
 
 def test_without_root_the_error_says_so() -> None:
     code = (
-        "import os\nfrom app.lab import Lab\nos.setresuid(65534, 65534, 65534)\n"
+        "import os\nfrom app.lab.network import Lab\nos.setresuid(65534, 65534, 65534)\n"
         "try:\n    Lab()\nexcept Exception as error:\n    print(type(error).__name__, error)"
     )
     with python(code) as main:
@@ -147,7 +147,7 @@ def test_without_root_the_error_says_so() -> None:
 
 def test_a_lab_that_cannot_be_made_gives_the_reason_in_one_line() -> None:
     code = (
-        "import resource\nfrom app.lab import Lab\n"
+        "import resource\nfrom app.lab.network import Lab\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (15, 15))\n"
         "try:\n    Lab()\nexcept Exception as error:\n    print(type(error).__name__, error)"
     )

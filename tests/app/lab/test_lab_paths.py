@@ -21,7 +21,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from app.lab import Lab
+from app.lab.network import Lab
 from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS, Detour, LabPlan
 from bpf.errors import UsageError
 from tests.support.lab_truth import delay, hops, interface_counters, silence

@@ -19,7 +19,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q
 from scapy.packet import Packet, Raw
 
-from app.lab import Lab
+from app.lab.network import Lab
 from app.lab.plan import LabPlan
 from app.lab.replay import Replay, speed_of
 from app.lab.sender import SendReport, _Schedule

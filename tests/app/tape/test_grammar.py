@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands import parse
+from app.commands.line import parse
 from app.tape.condition import StateCondition
 from app.tape.grammar import Source, Statement, TapeSetting, read
 from app.tape.model import Requirement, TapeInstruction, TapeStep

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 from app.lab.plan import Detour, LabPlan
 from bpf.arrays import Array
 from probes.control.controller import Controller

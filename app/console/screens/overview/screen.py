@@ -14,6 +14,7 @@ from textual.widget import Widget
 from app.console.dialogs.program_info import LocalHooks
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.own_probes import OwnProbesLine
+from app.console.protocol import with_hint
 from app.console.screen import PollingScreen
 from app.console.screens import SCREENS
 from app.console.screens.events.rows import event_rows
@@ -167,7 +168,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     def _none(self, what: str, hint: str) -> str:
         """Say that there are none, and where to add them unless the console is read-only."""
-        return f"No {what}." if self.console.plane.read_only else f"No {what} yet. {hint}."
+        return with_hint(self.console, f"No {what}", hint, " yet. ") + "."
 
     def on_mount(self) -> None:
         # There is nothing in the other blocks at first: they need not delay the first paint.

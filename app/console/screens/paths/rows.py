@@ -306,8 +306,9 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     return "", Tone.MUTED
 
 
-def idle_text(view: LiveView, running: Traced) -> str:
-    """Return since when the flows of a trace without packets are idle; empty if none is known."""
+def idle_text(view: LiveView, running: Traced) -> tuple[str, str] | None:
+    """Return since when the flows of a trace without packets are idle, and a hint; None if no flow
+    is known."""
     packed = ipaddress.ip_address(running.destination).packed.ljust(16, b"\0")
     sent = (view.rows["destination"] == np.frombuffer(packed, "u1")).all(axis=1)
     last_ns = [
@@ -317,12 +318,10 @@ def idle_text(view: LiveView, running: Traced) -> str:
         in running.flows
     ]
     if not last_ns:
-        return ""
+        return None
     idle_ns = int(view.idle_ns(np.array(last_ns)).min())
-    if not idle_ns:
-        return f"The flow is {view.lacks}.\n\nNo probe goes out until it sends a packet."
-    ago = age(idle_ns / 1e9)
-    return f"The flow is idle since {ago}.\n\nNo probe goes out until it sends a packet."
+    state = f"idle since {age(idle_ns / 1e9)}" if idle_ns else view.lacks
+    return f"The flow is {state}.", "No probe goes out until it sends a packet."
 
 
 def destination_text(destination: str, names: Names) -> str:

@@ -16,7 +16,7 @@ from app.commands.path_filter import PATHS, parse
 from app.console.dialogs.program_info import LocalHooks
 from app.console.live.frames import Frame
 from app.console.live.paths import PathView
-from app.console.protocol import Console
+from app.console.protocol import Console, with_hint
 from app.console.screen import PollingScreen
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS, UNTRACED
 from app.console.screens.paths.detail import PathDetail
@@ -54,23 +54,18 @@ from widgets.tones import Tone
 _SOON_NS = 400_000_000
 """Hops are drawn at most this often, by the clock of windows: short windows change their last
 digits more often than anybody reads."""
-_NOTHING = """\
-nothing is traced
-
-Enter on a flow of screen 3 traces its path
-T traces a destination"""
-_FILTERED = "nothing passes the filter; escape clears it"
-_WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
-_IDLE = (
-    "nothing has been sent to it since tracing began\n\nprobes go out with its packets: if the flow"
-    " has ended, T traces every flow to the destination"
+_NOTHING = (
+    "nothing is traced",
+    "Enter on a flow of screen 3 traces its path\nT traces a destination",
 )
-_ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
-
-
-def _said(console: Console, text: str) -> str:
-    """Return a text, without its hints if the console may not trace."""
-    return text.partition("\n\n")[0] if console.plane.read_only else text
+"""The text of a table without hops, and the hint behind it; so the next ones."""
+_FILTERED = "nothing passes the filter; escape clears it", ""
+_WAITING = "no router has answered yet", "probes go out with packets to the destination"
+_IDLE = (
+    "nothing has been sent to it since tracing began",
+    "probes go out with its packets: if the flow has ended, T traces every flow to the destination",
+)
+_ENDED = "no packets any more", "probes go out with them; T traces every flow to a destination"
 
 
 def _take(hosts: PathHosts, console: Console, frame: Frame, traced: TracedByHost) -> None:
@@ -151,13 +146,13 @@ class PathsScreen(PollingScreen[TracedByHost]):
         return (PATHS, paths), (HOP_FILTERS, None)
 
     def compose_body(self) -> list[Widget]:
-        changes = SortedTable(HOP_CHANGES, empty=_WAITING)
+        changes = SortedTable(HOP_CHANGES, empty="\n\n".join(_WAITING))
         changes.display = False
         return [
             self.listing,
             TonedLine(id="way"),
             SortedTable(UNTRACED),
-            SortedTable(HOPS, empty=_NOTHING),
+            SortedTable(HOPS, empty="\n\n".join(_NOTHING)),
             changes,
             self.detail,
         ]
@@ -263,7 +258,7 @@ class PathsScreen(PollingScreen[TracedByHost]):
         if choice is None:
             self._hops = np.empty(0, HOP)
             table.columns = hop_columns((), 1.0, 0)
-            table.empty = _said(self.console, _FILTERED if self._hosts.choices else _NOTHING)
+            table.empty = with_hint(self.console, *_FILTERED if self._hosts.choices else _NOTHING)
             table.fill(None)
             self._fit(table)
             return
@@ -283,7 +278,8 @@ class PathsScreen(PollingScreen[TracedByHost]):
         if running is not None and not running.packets:
             frame = self.console.time.frame.of(choice.host) or self.console.time.frame
             waiting = idle_text(frame.flows, running) or _IDLE
-        table.empty = _said(self.console, _FILTERED if len(every) else _ENDED if ended else waiting)
+        said = _FILTERED if len(every) else _ENDED if ended else waiting
+        table.empty = with_hint(self.console, *said)
         listed = [(choice, host) for host in hosts]
         table.fill(hop_rows(hops, listed, end_note(self._paths, choice)))
         self._drawn_ns = self._paths.view.now_ns

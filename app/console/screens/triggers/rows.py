@@ -34,14 +34,13 @@ _SHADES = "█▓▒░"
 EXAMPLE = "flood: flows > 500 -> heavy_hitters"
 
 
-def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
-    if not known:
-        return ""
+def empty_text(info: MonitorInfo | None) -> tuple[str, str]:
+    """Return the text of a table without policies, and a hint."""
     if info is None:
         told = "no monitor runs\n\nprobedeck run -i IFACE --policies shipped"
-        return told if read_only else f"{told}\n\na adds policies, which start it here"
+        return told, "a adds policies, which start it here"
     told = "there is no policy: only counters and flows are measured"
-    return told if read_only else f"{told}\n\na adds one, a group of them, or all"
+    return told, "a adds one, a group of them, or all"
 
 
 def policy_columns(

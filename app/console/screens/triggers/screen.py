@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policies
 from app.console.culprit import CulpritCommands
-from app.console.protocol import on_host
+from app.console.protocol import on_host, with_hint
 from app.console.screen import ConsoleScreen, PollingScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
@@ -245,7 +245,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
             self._hosts.statuses(cells),
             key=lambda one: not one.info.state.runs or one.info.policy.mode == "permanent",
         )
-        table.empty = empty_text(info, self._known, bool(self.console.plane.read_only))
+        table.empty = with_hint(self.console, *empty_text(info)) if self._known else ""
         if not models:
             table.empty = "no chosen host answers"
         self.set_class(not policies, "-empty")

@@ -14,7 +14,8 @@ import pytest
 from app.api.server.command_endpoints import run_on_plane
 from app.api.server.listener import ApiListener
 from app.api.sockets import Api
-from app.commands import REGISTRY, Invocation, parse
+from app.commands.line import Invocation, parse
+from app.commands.registry import REGISTRY
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import READ_TOKEN, TOKEN, Site, body_of, token_files

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
+from app.commands.model import Command
+from app.commands.registry import REGISTRY
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.app import ConsoleApp

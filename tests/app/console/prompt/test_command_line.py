@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands import Invocation, parse
+from app.commands.line import Invocation, parse
 from app.config.paths import state_dir
 from app.console.commands import dispatcher
 from app.console.prompt.prompt import MARK, Prompt

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import numpy as np
 import pytest
 
-from app.lab import Lab, netns
+from app.lab import netns
+from app.lab.network import Lab
 from app.lab.plan import LabPlan
 from bpf.arrays import Array
 from probes.path.records import DESTINATION_HOP, MeasuredBy, ProbeOutcome

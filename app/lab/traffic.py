@@ -1,9 +1,11 @@
-"""The client of the lab's traffic: applications that start and end, at a gentle rate."""
+"""The lab's traffic: applications of a client that start and end at a gentle rate, and a server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import ipaddress
 import itertools
 import random
 import socket
@@ -13,8 +15,104 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from app.lab import server
 from app.lab.plan import NodeAddresses
+
+REQUEST_PORTS = (22, 80, 443, 5432)
+UPLOAD_PORT = 873
+DNS_PORT = 53
+QUIC_PORT = 443
+VOICE_PORT = 16384
+TYPE_A = 1
+TYPE_AAAA = 28
+
+FRAME = struct.Struct("!II")
+"""Head of a TCP request: bytes of payload that follow, bytes to answer."""
+QUIC_FLIGHT = 3
+"""Datagrams that answer one QUIC-shaped request."""
+
+_UPLOAD_READ = 1 << 18
+"""Bytes of an upload per wake-up: one packet at a time would cost a tenth of a core."""
+_DNS_HEADER = struct.Struct("!6H")
+_DNS_ANSWER = struct.Struct("!3HIH")
+_QUESTION_TAIL = 5
+"""Bytes of a question after the labels: their end, the type and the class."""
+
+
+async def serve(target: NodeAddresses) -> None:
+    """Answer TCP, UDP and DNS requests until cancelled. Raises OSError if a port is taken."""
+    hosts = (target.ipv4, target.ipv6)
+    async with asyncio.TaskGroup() as group:
+        for host in hosts:
+            group.create_task(_serve_datagrams(host, DNS_PORT, dns_answer))
+            group.create_task(_serve_datagrams(host, QUIC_PORT, _quic_answer))
+            group.create_task(_serve_datagrams(host, VOICE_PORT, lambda data: (data,)))
+            upload = socket.create_server((host, UPLOAD_PORT), family=_family(host))
+            upload.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _UPLOAD_READ)
+            await asyncio.start_server(_take_upload, sock=upload)
+        for port in REQUEST_PORTS:
+            await asyncio.start_server(_answer_requests, hosts, port)
+
+
+async def _answer_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        while True:
+            payload, answer = FRAME.unpack(await reader.readexactly(FRAME.size))
+            await reader.readexactly(payload)
+            writer.write(bytes(answer))
+            await writer.drain()
+    writer.close()
+
+
+async def _take_upload(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while await reader.read(_UPLOAD_READ):
+            pass
+    writer.close()
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+async def _serve_datagrams(
+    host: str, port: int, respond: Callable[[bytes], tuple[bytes, ...]]
+) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket(_family(host), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+        sock.bind((host, port))
+        while True:
+            data, peer = await loop.sock_recvfrom(sock, 2048)
+            for answer in respond(data):
+                await loop.sock_sendto(sock, answer, peer)
+
+
+def _quic_answer(data: bytes) -> tuple[bytes, ...]:
+    return (data[:64].ljust(1200, b"\0"),) * QUIC_FLIGHT
+
+
+def dns_query(ident: int, name: str, kind: int) -> bytes:
+    """Return a query (RFC 1035) for record type `kind` of `name`, recursion desired."""
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    header = _DNS_HEADER.pack(ident, 0x0100, 1, 0, 0, 0)
+    return header + labels + b"\0" + struct.pack("!2H", kind, 1)
+
+
+def dns_answer(query: bytes) -> tuple[bytes, ...]:
+    """Return the answer: one address of a documentation prefix; none if malformed."""
+    if len(query) < _DNS_HEADER.size + _QUESTION_TAIL:
+        return ()
+    question = query[_DNS_HEADER.size :]
+    kind, _ = struct.unpack("!2H", question[-4:])
+    digest = hashlib.blake2b(question, digest_size=8).digest()
+    if kind == TYPE_A:
+        address = ipaddress.IPv4Address("192.0.2.0").packed[:3] + digest[:1]
+    else:
+        address = ipaddress.IPv6Address("2001:db8::").packed[:8] + digest
+    header = _DNS_HEADER.pack(int.from_bytes(query[:2], "big"), 0x8180, 1, 1, 0, 0)
+    # 0xC00C: the name is the question's, at offset 12.
+    record = _DNS_ANSWER.pack(0xC00C, kind, 1, 300, len(address)) + address
+    return (header + question + record,)
+
 
 _ANSWER_SECONDS = 3.0
 """Longest wait for an answer."""
@@ -53,8 +151,8 @@ _SHELL = _Profile(22, (48, 96), (48, 400), (0.1, 0.5), (40, 200))
 _DATABASE = _Profile(5432, (60, 300), (100, 4_000), (0.1, 0.4), (30, 120))
 
 
-async def run(target: NodeAddresses, rate: float) -> None:
-    """Run all applications; `rate` scales requests and packets a second."""
+async def use(target: NodeAddresses, rate: float) -> None:
+    """Run all applications of the client; `rate` scales requests and packets a second."""
     over4, over6 = (_Applications(host, rate) for host in (target.ipv4, target.ipv6))
     async with asyncio.TaskGroup() as group:
 
@@ -96,7 +194,7 @@ class _Applications:
     def __init__(self, host: str, rate: float) -> None:
         self._host = host
         self._rate = rate
-        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._family = _family(host)
 
     async def stream(self, profile: _Profile) -> None:
         """A TCP connection of requests and answers."""
@@ -104,7 +202,7 @@ class _Applications:
         try:
             for _ in range(random.randint(*profile.exchanges)):
                 payload, answer = random.randint(*profile.request), random.randint(*profile.answer)
-                writer.write(server.FRAME.pack(payload, answer) + bytes(payload))
+                writer.write(FRAME.pack(payload, answer) + bytes(payload))
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await reader.readexactly(answer)
                 await asyncio.sleep(random.uniform(*profile.think) / self._rate)
@@ -113,7 +211,7 @@ class _Applications:
 
     async def bulk(self) -> None:
         """Upload at the rate of the path."""
-        _, writer = await asyncio.open_connection(self._host, server.UPLOAD_PORT)
+        _, writer = await asyncio.open_connection(self._host, UPLOAD_PORT)
         try:
             end = time.monotonic() + _BULK_SECONDS
             while time.monotonic() < end:
@@ -125,13 +223,13 @@ class _Applications:
     async def quic(self) -> None:
         """QUIC-shaped exchanges: a long header of 1200 bytes, then short ones."""
         loop = asyncio.get_running_loop()
-        with self._datagrams(server.QUIC_PORT) as sock:
+        with self._datagrams(QUIC_PORT) as sock:
             ident = random.randbytes(8)
             request = (b"\xc3\0\0\0\1\x08" + ident).ljust(1200, b"\0")
             for _ in range(random.randint(10, 40)):
                 await loop.sock_sendall(sock, request)
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    for _ in range(server.QUIC_FLIGHT):
+                    for _ in range(QUIC_FLIGHT):
                         await loop.sock_recv(sock, 2048)
                 await asyncio.sleep(random.uniform(0.1, 0.4) / self._rate)
                 request = (b"\x43" + ident).ljust(random.randint(40, 300), b"\0")
@@ -140,16 +238,16 @@ class _Applications:
         """Send one DNS query from a new source port."""
         loop = asyncio.get_running_loop()
         name = f"{random.choice(_HOSTS)}{random.randint(1, 99)}.{random.choice(_DOMAINS)}"
-        with self._datagrams(server.DNS_PORT) as sock:
-            kind = random.choice((server.TYPE_A, server.TYPE_AAAA))
-            query = server.dns_query(random.randrange(1 << 16), name, kind)
+        with self._datagrams(DNS_PORT) as sock:
+            kind = random.choice((TYPE_A, TYPE_AAAA))
+            query = dns_query(random.randrange(1 << 16), name, kind)
             await loop.sock_sendall(sock, query)
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await loop.sock_recv(sock, 512)
 
     async def voice(self) -> None:
         """A call of RTP-shaped datagrams every 20 ms, both ways."""
-        with self._datagrams(server.VOICE_PORT) as sock:
+        with self._datagrams(VOICE_PORT) as sock:
             source = random.randrange(1 << 32)
             interval = _VOICE_SECONDS / self._rate
             due = time.monotonic()
