@@ -73,14 +73,6 @@ def _raw(data: bytes) -> bytes:
     return _ADDRESS * 2 + _ETHERTYPES.get(data[0] >> 4 if data else 0, _NO_ETHERTYPE) + data
 
 
-def _cooked(data: bytes) -> bytes:
-    return _ADDRESS + data[6:12] + data[14:]
-
-
-def _cooked2(data: bytes) -> bytes:
-    return _ADDRESS + data[12:18] + data[:2] + data[20:]
-
-
 def _hdlc(data: bytes) -> bytes:
     return _ADDRESS * 2 + data[2:]
 
@@ -101,8 +93,9 @@ _LINKS: Mapping[int, Callable[[bytes], bytes]] = {
     **dict.fromkeys((12, 14, 101, 228, 229), _raw),
     # BSD loopback: four bytes with the IP version.
     **dict.fromkeys((0, 108), lambda data: _raw(data[4:])),
-    113: _cooked,
-    276: _cooked2,
+    # Linux's cooked captures, of both versions.
+    113: lambda data: _ADDRESS + data[6:12] + data[14:],
+    276: lambda data: _ADDRESS + data[12:18] + data[:2] + data[20:],
     **dict.fromkeys((9, 50), _ppp),
     # PPP after a direction. pppd writes it in place of the address.
     166: lambda data: _ppp(data[2:]),

@@ -44,7 +44,11 @@ async def serve(target: NodeAddresses) -> None:
     async with asyncio.TaskGroup() as group:
         for host in hosts:
             group.create_task(_serve_datagrams(host, DNS_PORT, dns_answer))
-            group.create_task(_serve_datagrams(host, QUIC_PORT, _quic_answer))
+            group.create_task(
+                _serve_datagrams(
+                    host, QUIC_PORT, lambda data: (data[:64].ljust(1200, b"\0"),) * QUIC_FLIGHT
+                )
+            )
             group.create_task(_serve_datagrams(host, VOICE_PORT, lambda data: (data,)))
             upload = socket.create_server((host, UPLOAD_PORT), family=_family(host))
             upload.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _UPLOAD_READ)
@@ -84,10 +88,6 @@ async def _serve_datagrams(
             data, peer = await loop.sock_recvfrom(sock, 2048)
             for answer in respond(data):
                 await loop.sock_sendto(sock, answer, peer)
-
-
-def _quic_answer(data: bytes) -> tuple[bytes, ...]:
-    return (data[:64].ljust(1200, b"\0"),) * QUIC_FLIGHT
 
 
 def dns_query(ident: int, name: str, kind: int) -> bytes:

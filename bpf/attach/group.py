@@ -125,8 +125,8 @@ class InterfaceGroup(Interface):
                     key = space.inode, link.index
                     if key not in self.members:
                         joined.append(self._join(space, link))
-                    is_inside = _is_end_of_guest(link) and link.index not in own
-                    self.inside[self.members[key].slot] = is_inside
+                    is_guest = link.kind in _INSIDE and link.hardware in WITH_ETHERNET_HEADER
+                    self.inside[self.members[key].slot] = is_guest and link.index not in own
         return joined, left
 
     def _wanted(self) -> Iterator[tuple[tuple[int, int], tuple[Space, LinkInfo]]]:
@@ -198,10 +198,6 @@ class InterfaceGroup(Interface):
 
     def name_now(self) -> str:
         return self.name
-
-
-def _is_end_of_guest(link: LinkInfo) -> bool:
-    return link.kind in _INSIDE and link.hardware in WITH_ETHERNET_HEADER
 
 
 def find(name: str) -> Interface:

@@ -344,7 +344,9 @@ class KernelIterator(Closing):
             if time.thread_time() >= end:
                 break
         else:
-            self._end_pass()
+            os.close(self._pass)
+            self._pass = -1
+            self.passes += 1
         data = b"".join(parts)
         whole = len(data) - len(data) % self._record.itemsize
         self._rest = data[whole:]
@@ -355,8 +357,3 @@ class KernelIterator(Closing):
         if self._pass >= 0:
             os.close(self._pass)
         os.close(self._link)
-
-    def _end_pass(self) -> None:
-        os.close(self._pass)
-        self._pass = -1
-        self.passes += 1

@@ -157,7 +157,7 @@ class BudgetKeeper:
     def running(self) -> Iterator[None]:
         """Keep the budget during the block."""
         if flows := flow_probe(self._host):
-            flows.most_rows = self._most_rows
+            flows.most_rows = lambda: self._governor.most_rows(time.monotonic(), self.used())
         self._host.listen(self._take)
         self._host.governor = self._governor
         # Modules and probes stay. To look through them for garbage takes 40 ms, 2 % of two seconds.
@@ -169,9 +169,6 @@ class BudgetKeeper:
             self._stopping.set()
             self._thread.join()
             gc.unfreeze()
-
-    def _most_rows(self) -> int:
-        return self._governor.most_rows(time.monotonic(), self.used())
 
     def _take(self, item: Item) -> None:
         if not isinstance(item, Snapshot) or (item.probe, item.metric) != (FlowProbe.name, ""):
@@ -234,23 +231,17 @@ class CollectorTime:
         with self._lock:
             seen: dict[int, float] = {}
             for thread in threading.enumerate():
-                if (number := thread.native_id) is None or self._collects(thread):
+                is_main = thread is threading.main_thread()
+                collects = not self._draws if is_main else thread.name.startswith(_COLLECTORS)
+                if (number := thread.native_id) is None or collects:
                     continue
                 with suppress(OSError):  # It has ended.
-                    seen[number] = _thread_seconds(number)
+                    # The clock of pthread_getcpuclockid.
+                    clock = ~number << 3 | _PER_THREAD | _SCHEDULED
+                    seen[number] = time.clock_gettime(clock)
                     self._others += max(0.0, seen[number] - self._seen.get(number, 0.0))
             self._seen = seen
             return time.process_time() - self._others - self._began
-
-    def _collects(self, thread: threading.Thread) -> bool:
-        if thread is threading.main_thread():
-            return not self._draws
-        return thread.name.startswith(_COLLECTORS)
-
-
-def _thread_seconds(number: int) -> float:
-    """Return the CPU seconds of a thread of this process, by the clock of pthread_getcpuclockid."""
-    return time.clock_gettime(~number << 3 | _PER_THREAD | _SCHEDULED)
 
 
 class KernelTime:

@@ -129,7 +129,9 @@ def finding_of(
 
     def ports(end: str) -> Distinct:
         numbers = protocol.astype("u4") << np.uint32(16) | rows[end]
-        return _numbers(numbers, weights, ported, _port_name)
+        return _numbers(
+            numbers, weights, ported, lambda n: f"{protocol_name(n >> 16)}:{n & 0xFFFF}"
+        )
 
     finding = Finding(
         text="",
@@ -222,10 +224,6 @@ def _network(addresses: Array, versions: Array, sums: Array) -> str:
 
 def _address(addresses: Array, versions: Array, at: int) -> str:
     return address_text(addresses[at].tobytes(), int(versions[at]))
-
-
-def _port_name(number: int) -> str:
-    return f"{protocol_name(number >> 16)}:{number & 0xFFFF}"
 
 
 def _flags_name(flags: int) -> str:

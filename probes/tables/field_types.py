@@ -87,10 +87,6 @@ def unsigned(array: Array) -> list[int]:
     return _integers(array, "u")
 
 
-def _truth(array: Array) -> list[bool]:
-    return [value != 0 for value in unsigned(array)]
-
-
 def _addresses(array: Array, family: AddressFamily) -> list[str]:
     return [inet_ntop(family, each) for each in packed(array)]
 
@@ -100,14 +96,6 @@ def _ipv6(array: Array) -> list[str]:
         inet_ntop(AF_INET, each[12:]) if each[:12] == MAPPED else inet_ntop(AF_INET6, each)
         for each in packed(array)
     ]
-
-
-def _ipv4_host(array: Array) -> list[str]:
-    return [inet_ntop(AF_INET, value.to_bytes(4, "big")) for value in unsigned(array)]
-
-
-def _mac(array: Array) -> list[str]:
-    return [each.hex(":") for each in packed(array)]
 
 
 def _hex(array: Array) -> list[str]:
@@ -166,7 +154,7 @@ FIELD_TYPES = {
         "an IPv4 address in host order",
         "4 bytes",
         lambda dtype: is_number(dtype) and dtype.itemsize == 4,
-        _ipv4_host,
+        lambda array: [inet_ntop(AF_INET, value.to_bytes(4, "big")) for value in unsigned(array)],
     ),
     "ipv6": FieldType(
         "an IPv6 address, or an IPv4 address mapped into it (`::ffff:192.0.2.1`), shown as IPv4",
@@ -181,7 +169,12 @@ FIELD_TYPES = {
         unsigned,
         ColumnType.TIME,
     ),
-    "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
+    "mac": FieldType(
+        "a MAC address",
+        "6 bytes",
+        _sized(6),
+        lambda array: [each.hex(":") for each in packed(array)],
+    ),
     "prefix": FieldType(
         "a prefix, as the key of an LPM trie", "a u32 and an address", _is_prefix, _prefix
     ),
@@ -202,7 +195,13 @@ FIELD_TYPES = {
         partial(_integers, kind="i"),
         ColumnType.INTEGER,
     ),
-    "bool": FieldType("true or false", "an integer", is_number, _truth, ColumnType.TRUTH),
+    "bool": FieldType(
+        "true or false",
+        "an integer",
+        is_number,
+        lambda array: [value != 0 for value in unsigned(array)],
+        ColumnType.TRUTH,
+    ),
     "text": FieldType(
         "text without the NULs at its end", "bytes", lambda dtype: dtype.base.itemsize == 1, _text
     ),

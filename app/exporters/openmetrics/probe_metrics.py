@@ -164,7 +164,9 @@ class MetricSeries(Series):
             metric = self._metrics[name] = _Metric(
                 _Histograms(schema, dtype) if is_histogram else _Numbers(schema, dtype)
             )
-        if not _has_series(schema, dtype) or len(item.rows) > MOST_ENTRIES:
+        # Series need keys that last, and one value for all CPUs.
+        no_series = schema.kind in (TableKind.QUEUE, TableKind.STACK) or dtype["value"].shape
+        if no_series or len(item.rows) > MOST_ENTRIES:
             metric.left_out = len(item.rows)
         else:
             metric.left_out = metric.shown.take(item)
@@ -177,8 +179,3 @@ class MetricSeries(Series):
         for name, metric in self._metrics.items():
             yield from metric.shown.samples(name)
             yield of.METRIC_LEFT_OUT(*name, value=metric.left_out)
-
-
-def _has_series(schema: TableSchema, dtype: Any) -> bool:
-    """Whether entries have keys that last, and one value for all CPUs."""
-    return schema.kind not in (TableKind.QUEUE, TableKind.STACK) and not dtype["value"].shape

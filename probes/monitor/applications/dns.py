@@ -80,7 +80,10 @@ class _Sums:
             (responses / seconds).tolist(),
             (answered / np.maximum(responses, 1)).tolist(),
             self.largest[at].tolist(),
-            [_ratio(*each) for each in zip(answered.tolist(), asked.tolist(), strict=True)],
+            [
+                a / q if q else "no query"
+                for a, q in zip(answered.tolist(), asked.tolist(), strict=True)
+            ],
         )
 
 
@@ -195,10 +198,6 @@ def _times(answered: float, asked: float) -> str:
         return "and no query was seen"
     times = answered / asked
     return f"{times:.{0 if times >= 10 else 1}f} times the bytes of its queries"
-
-
-def _ratio(answered: float, asked: float) -> Cell:
-    return answered / asked if asked else "no query"
 
 
 VIEW = ApplicationView(_tables, _findings)

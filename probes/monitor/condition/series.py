@@ -8,7 +8,7 @@ learnt after its end: a lasting attack stays unusual.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -86,7 +86,8 @@ class WindowSeries:
         selections. Or add `count` such windows of `seconds` each; the last one ends then.
         """
         self._make_room(count)
-        self._know(selected.keys())
+        if unknown := [metric for metric in selected if metric not in self._places]:
+            self._choose([*self._places, *unknown])
         values = row.item()
         packets, octets, tcp, tcp_octets, udp, udp_octets, icmp, icmp_octets = values[:8]
         others = packets - tcp - udp - icmp, octets - tcp_octets - udp_octets - icmp_octets
@@ -98,10 +99,6 @@ class WindowSeries:
         self._seen += seconds * count
         self._end += count
         self._forget()
-
-    def _know(self, metrics: Collection[SelectedMetric]) -> None:
-        if new := [metric for metric in metrics if metric not in self._places]:
-            self._choose([*self._places, *new])
 
     def _choose(self, metrics: Sequence[SelectedMetric]) -> None:
         """Have these metrics from now on; new ones are unknown in the windows so far."""

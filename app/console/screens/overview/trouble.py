@@ -151,14 +151,10 @@ def _limited(frame: Frame, of: Owned, paths: Paths) -> Iterator[Trouble]:
     _, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     for at in np.argsort(first)[:_MOST]:
         place = int(places[first[at]])
-        yield _sentence(frame, RowOwner(of, place), _flow_of(frame, of, place), paths,
-                        int(counts[at]))  # fmt: skip
-
-
-def _flow_of(frame: Frame, of: Owned, place: int) -> int | None:
-    """Return the id of a flow of a socket; None if all of them have left."""
-    found = np.flatnonzero(of.at == place)
-    return int(frame.flows.rows["id"][found[0]]) if len(found) else None
+        # All flows of a socket may have left.
+        flows = frame.flows.rows["id"][of.at == place]
+        flow = int(flows[0]) if len(flows) else None
+        yield _sentence(frame, RowOwner(of, place), flow, paths, int(counts[at]))
 
 
 def _sentence(frame: Frame, row: RowOwner, flow: int | None, paths: Paths, times: int) -> Trouble:
