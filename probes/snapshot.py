@@ -91,6 +91,17 @@ def lost_of(losses: Losses) -> Loss:
     return sum((loss for reason, loss in losses.items() if reason.is_loss), Loss())
 
 
+def loss_words(losses: Losses) -> str:
+    """Return the reasons that are losses, with their numbers: `10 malformed, 570 table full`."""
+    lost = ((reason, loss) for reason, loss in sorted(losses.items()) if reason.is_loss)
+    return ", ".join(f"{loss.packets} {reason.label}" for reason, loss in lost)
+
+
+def loss_noun(probe: str) -> str:
+    """Return what windows of a probe lack: those of path tracing have no packets."""
+    return "results" if probe == "path" else "packets"
+
+
 WAITS = "waits"
 """Mode of a hook whose interface went away: it is attached when the interface returns."""
 

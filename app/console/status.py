@@ -15,9 +15,9 @@ _STALE_AFTER = 2.5
 
 _OF_ONE = {"overview": "hops and policies of", "programs": "programs of"}
 """Screens with something that is of one host, though several are chosen."""
-_BUSY = 0.25
+BUSY = 0.25
 """Share of a window that makes reading the tables remarkable."""
-_FULL = 0.5
+FULL = 0.5
 """Used share of a table that is remarkable."""
 _MISSING_CELLS = 24
 """Cells for the names of several missing hosts; longer names are counted."""
@@ -38,10 +38,10 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
     items += _host_items(console, where)
     if last is not None:
         poll, lost = (last.swap_ns + last.drain_ns) / 1e9, moment.present.lost
-        if poll > _BUSY * last.seconds > 0:
+        if poll > BUSY * last.seconds > 0:
             text = f"{duration(poll)} of {duration(last.seconds)}"
             items.append(StatusItem(text, Tone.WARN, label="reading takes", priority=4))
-        if last.occupancy > _FULL:
+        if last.occupancy > FULL:
             text = percent(last.occupancy)
             items.append(StatusItem(text, Tone.WARN, label="table full to", priority=3))
         items.append(

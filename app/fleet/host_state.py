@@ -9,8 +9,12 @@ from enum import StrEnum
 
 from probes.snapshot import Losses
 
-OFF_S = 1.0
-"""A clock that is off by more is an event, and a sentence of the overview."""
+_OFF_S = 1.0
+
+
+def is_off(offset_s: float, error_s: float) -> bool:
+    """Whether a clock is surely wrong: then an event, the overview and screen 7 say so."""
+    return abs(offset_s) - error_s > _OFF_S
 
 
 class HostPhase(StrEnum):
@@ -72,5 +76,5 @@ class HostState:
 
     @property
     def clock_is_off(self) -> bool:
-        """Whether its clock is surely off by more than OFF_S."""
-        return abs(self.offset_s) - self.offset_error_s > OFF_S
+        """Whether its clock is surely off."""
+        return is_off(self.offset_s, self.offset_error_s)

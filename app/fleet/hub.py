@@ -20,7 +20,7 @@ from app.api import connection_events, wire
 from app.api.address import Access, trusted
 from app.api.models import ControllerStatus, check_stream, parsed
 from app.fleet.connection import Connection
-from app.fleet.host_state import OFF_S, HostPhase, HostState
+from app.fleet.host_state import HostPhase, HostState, is_off
 from app.fleet.hosts import FleetHost
 from app.fleet.tally import ClockOffset, Tally
 from bpf.errors import ProbedeckError, UsageError, wait_after
@@ -168,14 +168,13 @@ class HostLink:
         if math.isnan(offset):
             return
         self._shift_ns = round(offset * 1e9) if abs(offset) > error else 0
-        is_off = abs(offset) - error > OFF_S
-        if is_off is not self._clock_is_off:
-            self._clock_is_off = is_off
+        if (off := is_off(offset, error)) is not self._clock_is_off:
+            self._clock_is_off = off
             side = "ahead of" if offset > 0 else "behind"
-            off = f"{duration(abs(offset))} {side} the clock here (within {duration(error)})"
-            text = f"its clock is {off}; times are corrected"
-            words = text if is_off else "its clock agrees with the clock here again"
-            severity, phase = ("warning", "begin") if is_off else ("info", "end")
+            by = f"{duration(abs(offset))} {side} the clock here (within {duration(error)})"
+            text = f"its clock is {by}; times are corrected"
+            words = text if off else "its clock agrees with the clock here again"
+            severity, phase = ("warning", "begin") if off else ("info", "end")
             self._publish(Event.now(severity, self._access.url, words, "clock", phase))
 
     def _hear(self, part: bytes) -> None:

@@ -47,11 +47,12 @@ from probes.snapshot import (
     HookStatus,
     Item,
     Loss,
-    Losses,
     LossReason,
     Snapshot,
     add_losses,
+    loss_noun,
     loss_subject,
+    loss_words,
     lost_of,
 )
 
@@ -356,7 +357,7 @@ class LossEvents:
             yield from self._window(item)
         elif item.text == REMOVED:
             for key in [key for key in tuple(self._episodes) if key[0] == item.source]:
-                text = _summary(self._episodes.pop(key))
+                text = _summary(item.source, self._episodes.pop(key))
                 yield Event.now("info", item.source, text, loss_subject(key[1]), "end")
 
     def _window(self, item: Snapshot) -> Iterator[Event]:
@@ -366,10 +367,11 @@ class LossEvents:
         if lost >= _LEAST and (share := lost / (lost + _counted(item))) > _SHARE:
             if episode is None:
                 episode = self._episodes[key] = _Episode(item.window, item.window)
-                text = f"window {item.window} lacks {lost} packets ({percent(share)}): "
+                lacks = f"window {item.window} lacks {lost} {loss_noun(item.probe)}"
+                text = f"{lacks} ({percent(share)}): {loss_words(item.losses)}"
                 yield Event.now(
-                    "warning", item.probe, text + _words(item.losses), loss_subject(item.side),
-                    "begin", lost, "packets",
+                    "warning", item.probe, text, loss_subject(item.side), "begin", lost,
+                    loss_noun(item.probe),
                 )  # fmt: skip
             episode.last = item.window
         if episode is None:
@@ -377,24 +379,19 @@ class LossEvents:
         add_losses(episode.losses, item.losses)
         if item.window > episode.last + _WHOLE:
             del self._episodes[key]
-            text = f"windows are whole again; {_summary(episode)}"
+            text = f"windows are whole again; {_summary(item.probe, episode)}"
             yield Event.now("info", item.probe, text, loss_subject(item.side), "end")
 
 
-def _summary(episode: _Episode) -> str:
+def _summary(probe: str, episode: _Episode) -> str:
     lost = lost_of(episode.losses).packets
     windows = f"window {episode.first} lacks"
     if episode.last > episode.first:
         windows = f"windows {episode.first} to {episode.last} lack"
-    return f"{windows} {lost} packets: {_words(episode.losses)}"
+    return f"{windows} {lost} {loss_noun(probe)}: {loss_words(episode.losses)}"
 
 
 def _counted(item: Snapshot) -> int:
     """Packets in the rows; 0 if the table does not count any."""
     names = item.rows.dtype.names or ()
     return int(item.rows["packets"].sum()) if "packets" in names else 0
-
-
-def _words(losses: Losses) -> str:
-    lost = sorted((reason, loss) for reason, loss in losses.items() if reason.is_loss)
-    return ", ".join(f"{loss.packets} {reason.label}" for reason, loss in lost)

@@ -36,3 +36,9 @@ class PolicyState(IntEnum):
     def label(self) -> str:
         """As an operator reads it: `cool-down`."""
         return "cool-down" if self is PolicyState.COOLDOWN else self.name.lower()
+
+
+def phase_of(before: int, after: int) -> str:
+    """Return `begin` or `end`, if a change of state begins or ends a policy's applications."""
+    was, runs = PolicyState(before).runs, PolicyState(after).runs
+    return "" if was == runs else "begin" if runs else "end"

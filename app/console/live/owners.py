@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.flow_view import OWNER_KINDS
+from app.commands.flow_view import OWNER_KINDS, QUIET_NS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
 from bpf.arrays import Array, Rows
 from bpf.quantities import counted, percent
@@ -40,8 +40,6 @@ LIVE_SOCKET = np.dtype([
 """SOCKET of the last window with packets of its ends, which ended at `seen_ns` (CLOCK_MONOTONIC).
 `recent_*` are sums in which a segment weighs less with age: by 1/e after RECENT_S seconds."""
 RECENT_S = 10.0
-_IDLE_AFTER_NS = 3_000_000_000
-"""Without packets for longer a connection rests, whatever limited it before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +146,8 @@ def _with_window(
     stays = old["seen_ns"] > end_ns - IDLE_NS
     stays[at[known]] = False
     kept = old.take(np.flatnonzero(stays))
-    quiet = np.maximum(kept["seen_ns"], cut_ns) < end_ns - _IDLE_AFTER_NS
+    # An idle connection rests, whatever limited it before.
+    quiet = np.maximum(kept["seen_ns"], cut_ns) < end_ns - QUIET_NS
     # Sockets of UDP tell little.
     quiet &= (kept["limit"] > 0) | (kept["protocol"] == TCP)
     verdicts = resting(kept, kept["received"] > 0, kept["recent_segments"])

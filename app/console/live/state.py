@@ -37,7 +37,9 @@ from probes.snapshot import (
     LossReason,
     Snapshot,
     add_losses,
+    loss_noun,
     loss_subject,
+    loss_words,
     lost_of,
 )
 from probes.sockets.records import OWNERSHIP_TABLE
@@ -150,13 +152,8 @@ class LiveState:
                 self.last_at = came_at
             add_losses(self.losses, item.losses)
             if item.lost.packets:
-                what = ", ".join(
-                    f"{loss.packets} {reason.label}"
-                    for reason, loss in item.losses.items()
-                    if reason.is_loss
-                )
-                lost = "results" if item.probe == "path" else "packets"
-                text = f"{lost} lost in window {item.window}: {what}"
+                lost = loss_noun(item.probe)
+                text = f"{lost} lost in window {item.window}: {loss_words(item.losses)}"
                 event = Event(
                     item.end_utc_ns, "warning", item.probe, text, loss_subject(item.side),
                     value=item.lost.packets, unit=lost,

@@ -16,9 +16,7 @@ from app.exporters.exporter import DeliveryError, RejectedError, words_of
 from app.exporters.host import ExportHost
 from app.outputs.monitor_views import TRIGGERS
 from app.outputs.view import is_table, iso
-from bpf.arrays import Row
-from probes.monitor.records import TRANSITION
-from probes.monitor.state import PROBE, TRIGGERS_TABLE, PolicyState
+from probes.monitor.state import PROBE, TRIGGERS_TABLE, phase_of
 from probes.snapshot import SEVERITIES, Event, Item, Snapshot
 
 _POLICY = "policy "
@@ -92,7 +90,7 @@ class AlertFilter:
         rows = list(TRIGGERS.records(item, nested=True))
         for number in self._transitions(item):
             evidence = dict(rows[number])
-            phase = _phase(item.rows[number])
+            phase = phase_of(item.rows["before"][number], item.rows["after"][number])
             severity = "warning" if phase == "begin" else "info"
             name, finding = evidence["policy"], evidence.get("finding")
             text = f"{name} is {evidence['after']}: {evidence['cause']}"
@@ -134,13 +132,10 @@ class AlertFilter:
         if self._least > SEVERITIES.index("warning"):
             return []
         return [
-            number for number, row in enumerate(item.rows) if not self._least or _phase(row)
+            number
+            for number, row in enumerate(item.rows)
+            if not self._least or phase_of(row["before"], row["after"])
         ]  # fmt: skip
-
-
-def _phase(row: Row[TRANSITION]) -> str:
-    before, after = PolicyState(int(row["before"])).runs, PolicyState(int(row["after"])).runs
-    return "" if before == after else "begin" if after else "end"
 
 
 HELD = "held back"

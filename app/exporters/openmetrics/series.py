@@ -21,7 +21,7 @@ from probes.flow.kinds import INTERFACES
 from probes.flow.records import FlowDirection
 from probes.monitor import state
 from probes.monitor.records import METRIC_COLUMNS, PROTOCOLS, of_others
-from probes.monitor.state import PolicyState
+from probes.monitor.state import PolicyState, phase_of
 from probes.snapshot import HookStatus, LossReason, Snapshot
 from probes.sockets.records import OWNERS_TABLE, OWNERSHIP_TABLE, PROBE, Reason
 
@@ -139,7 +139,7 @@ class PolicySeries(Series):
     def take(self, item: Snapshot) -> None:
         if is_table(item, state.PROBE, state.TRIGGERS_TABLE):
             for row in item.rows:
-                if PolicyState(row["after"]).runs and not PolicyState(row["before"]).runs:
+                if phase_of(row["before"], row["after"]) == "begin":
                     self.add(of.POLICY_ACTIVATIONS, row["policy"].decode(errors="replace"), by=1)
         elif is_table(item, state.PROBE, state.POLICIES_TABLE):
             self.drop(of.POLICY_STATE, of.POLICY_VALUE, of.POLICY_THRESHOLD)

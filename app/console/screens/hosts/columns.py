@@ -74,7 +74,8 @@ FLEET: TableSpec[FewRows] = TableSpec(
             " Merged screens correct it.",
             cells=lambda rows: list(map(
                 _offset, rows["offset"].tolist(), rows["offset_error"].tolist())),
-            tone=lambda rows: either(abs(rows["offset"]) > 1, Tone.WARN, Tone.NORMAL),
+            tone=lambda rows: [
+                Tone.WARN if one.clock_is_off else Tone.NORMAL for one in rows["of"]],
             order=lambda rows: abs(rows["offset"]),
             written=lambda rows: rows["offset"].tolist()),
         Column("active", "Active policies", 15, priority=2, grows=True,

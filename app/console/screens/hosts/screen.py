@@ -28,6 +28,7 @@ from bpf.errors import UsageError
 from bpf.quantities import BIT_RATES, COUNTS, bit_rate, counted, si
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.fields import Quantity, Texts
+from probes.snapshot import lost_of
 from widgets.status import StatusItem, StatusStrip, TonedLine
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -274,7 +275,7 @@ def host_rows(hosts: HostChoice) -> Array:
         row["state"], row["is_known"] = str(one.state), one.state.counts
         row["since"] = (now_ns - one.since_utc_ns) / 1e9 if one.since_utc_ns else math.nan
         row["rate"], row["packet_rate"], row["flows"] = one.bits_s, one.packets_s, one.flows
-        row["lost"] = sum(loss.packets for why, loss in one.losses.items() if why.is_loss)
+        row["lost"] = lost_of(one.losses).packets
         row["behind"], row["lag"], row["received"] = one.behind, one.lag_s, one.received_s
         row["offset"], row["offset_error"] = one.offset_s, one.offset_error_s
         row["active"], row["labels"], row["group"] = (
@@ -297,7 +298,7 @@ def sum_items(states: Sequence[HostState]) -> list[StatusItem]:
         if counts[phase]
     ]
     here = [one for one in states if one.state.counts]
-    lost = sum(loss.packets for one in here for why, loss in one.losses.items() if why.is_loss)
+    lost = sum(lost_of(one.losses).packets for one in here)
     items += [
         StatusItem(bit_rate(sum(one.bits_s for one in here)), label="in all"),
         StatusItem(si(sum(one.packets_s for one in here)), Tone.MUTED, 2, label="pkt/s"),

@@ -14,19 +14,18 @@ from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers, begin_of
+from app.console.status import BUSY, FULL
 from app.events.folding import EventGroup, fold
 from bpf.quantities import age, clock, counted, duration, percent, si
 from probes.drops.counted import PROBE as DROPS
 from probes.monitor.state import PROBE as MONITOR
 from probes.monitor.state import PolicyState
 from probes.path.records import DESTINATION_HOP, PathRowKind
-from probes.snapshot import Event, host_of, loss_subject
+from probes.snapshot import Event, host_of, loss_noun, loss_subject, lost_of
 from widgets.tones import Tone
 
-BUSY, OVERLOADED = 0.25, 0.75
-"""Shares of an interval that make reading a probe's tables remarkable, or too slow."""
-FULL = 0.5
-"""Used share of a table that is remarkable."""
+_OVERLOADED = 0.75
+"""Share of an interval that makes reading a probe's tables too slow."""
 RECENT_NS = 300 * SECOND_NS
 """Warnings stay for so long after their last repetition."""
 _MINUTE_NS = 60 * SECOND_NS
@@ -100,7 +99,7 @@ def _of_probes(
                 Kind.SILENT, now - one.came_at, text, Tone.WARN, "programs", _program(one)
             )
             continue
-        if lost := lost_now(one):
+        if lost := lost_of(one.last).packets:
             yield _losing(one, lost, events)
         yield from _strained(one, name)
 
@@ -110,16 +109,10 @@ def _program(one: Pulse) -> tuple[str, str]:
     return one.name, one.side or "ingress"
 
 
-def lost_now(pulse: Pulse) -> int:
-    """Return the losses of the probe's last window."""
-    return sum(loss.packets for reason, loss in pulse.last.items() if reason.is_loss)
-
-
 def _losing(one: Pulse, lost: int, events: Sequence[Event]) -> Trouble:
-    what = "results" if one.name == "path" else "packets"
     reasons = (reason for reason, loss in one.last.items() if reason.is_loss and loss.packets)
     because = ", ".join(reason.label for reason in reasons)
-    text = f"Probe {one.name} lost {si(lost)} {what} in its last window: {because}"
+    text = f"Probe {one.name} lost {si(lost)} {loss_noun(one.name)} in its last window: {because}"
     clauses = (f"{si(one.lost.packets)} since the start",)
     about = one.name, loss_subject("")
     told = next((each for each in events if (each.source, each.subject) == about), None)
@@ -141,7 +134,7 @@ def _of_drops(pulses: Pulses, now: float) -> Iterator[Trouble]:
 
 def _strained(one: Pulse, name: str) -> Iterator[Trouble]:
     if one.share > BUSY:
-        over = one.share > OVERLOADED
+        over = one.share > _OVERLOADED
         text = f"{name} needs {duration(one.poll)} of each {duration(one.interval)} to read tables"
         kind, tone = (Kind.OVERLOAD, Tone.BAD) if over else (Kind.STRAIN, Tone.WARN)
         yield Trouble(kind, one.share, text, tone, "programs", _program(one))

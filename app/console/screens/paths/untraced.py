@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.commands.flow_view import QUIET_NS
 from app.console.live.frames import Frame
 from app.console.live.owners import LIVE_SOCKET, OwnerView
 from app.console.screens.paths.hop import PathKey
@@ -25,7 +26,6 @@ from widgets.tones import Tone
 
 _MOST = 30
 """Destinations in the list."""
-_IDLE_NS = 3_000_000_000
 _QUEUE_S = 0.005
 """A delay above the least round trip that is worth a warning."""
 
@@ -110,7 +110,7 @@ def _network(address: str) -> tuple[str, bool]:
 def _one(rows: Rows[LIVE_SOCKET], owners: OwnerView, host: str, here: int) -> Untraced:
     """`here` is the inode of the network namespace whose routes are known."""
     now_ns = owners.now_ns
-    amount = (rows["sent"] + rows["received"]) * (rows["seen_ns"] >= now_ns - _IDLE_NS)
+    amount = (rows["sent"] + rows["received"]) * (rows["seen_ns"] >= now_ns - QUIET_NS)
     measured = np.where(rows["rtt_us"] > 0, amount + 1, 0)
     row = rows[int(measured.argmax())]
     timed = bool(row["rtt_us"])
@@ -124,7 +124,7 @@ def _one(rows: Rows[LIVE_SOCKET], owners: OwnerView, host: str, here: int) -> Un
         int(row["min_rtt_us"]) / 1e6 if timed else math.nan,
         len(rows),
         int(amount.sum()),
-        idle_ns / 1e9 if idle_ns > _IDLE_NS else 0.0,
+        idle_ns / 1e9 if idle_ns > QUIET_NS else 0.0,
         bool(row["protocol"] == TCP),
         max(1, int(row["limit_s"])) if vain else 0,
         bool(row["limit"] == Limit.RECEIVER),

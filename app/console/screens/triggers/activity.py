@@ -15,7 +15,7 @@ from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.info import PolicyInfo
 from probes.monitor.policy import Policy
 from probes.monitor.records import POLICY
-from probes.monitor.state import PolicyState
+from probes.monitor.state import phase_of
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
@@ -42,9 +42,9 @@ def changes(view: MonitorView) -> dict[str, list[Change]]:
         if snapshot.end_ns < since:
             break
         for row in snapshot.rows[::-1]:
-            before, after = PolicyState(row["before"]).runs, PolicyState(row["after"]).runs
-            if before != after:
-                found.setdefault(row["policy"].decode(), []).append((int(row["at_ns"]), after))
+            if phase := phase_of(row["before"], row["after"]):
+                change = int(row["at_ns"]), phase == "begin"
+                found.setdefault(row["policy"].decode(), []).append(change)
     return {name: made[::-1] for name, made in found.items()}
 
 
