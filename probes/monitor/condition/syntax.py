@@ -8,7 +8,6 @@ from typing import NoReturn, TypeAlias
 from bpf.errors import TextError, did_you_mean, placed
 from bpf.quantities import shown
 from probes.monitor.condition import terms
-from probes.monitor.condition.checks import check_exact, check_share, check_units
 from probes.monitor.condition.logic import (
     MIRRORED,
     OPERATORS,
@@ -19,7 +18,7 @@ from probes.monitor.condition.logic import (
 )
 from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
-from probes.monitor.condition.units import METRIC_COUNTS
+from probes.monitor.condition.units import METRIC_COUNTS, RATIO
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
 
@@ -119,9 +118,9 @@ class _Parser:
         weights = [_weight(side) for side in sides]
         if not any(weights):
             raise TextError("no metric is compared here", "", start, hint=EXAMPLE)
-        check_units(*sides, column)
-        check_exact(symbol, *sides, column)
-        check_share(*sides, start, begin)
+        _check_units(*sides, column)
+        _check_exact(symbol, *sides, column)
+        _check_share(*sides, start, begin)
         if weights[0] < weights[1]:
             return Comparison(sides[1], MIRRORED[symbol], sides[0])
         return Comparison(sides[0], symbol, sides[1])
@@ -372,3 +371,42 @@ def _given(term: terms.Expression, other: terms.Expression) -> terms.Expression:
             hint = f"name the metric: baseline(flows, {part.time})"
             raise TextError(problem, "", part.column, hint=hint)
     return terms.resolved(term, other)
+
+
+def _check_exact(symbol: str, left: terms.Expression, right: terms.Expression, column: int) -> None:
+    """Refuse == and != of an estimate, except with 0."""
+    estimated = (
+        part
+        for term in (left, right)
+        for part in terms.parts(term)
+        if isinstance(part, terms.MetricTerm) and part.estimated
+    )
+    zero = any(isinstance(term, terms.Number) and not term.value for term in (left, right))
+    if symbol in ("==", "!=") and not zero and (part := next(estimated, None)):
+        problem = f"{symbol} compares exact values, and {shown(part.name)} is an estimate"
+        raise TextError(problem, "", column, hint="write >= or <=")
+
+
+def _check_units(left: terms.Expression, right: terms.Expression, column: int) -> None:
+    units = left.unit, right.unit
+    if units[0].fits(units[1]):
+        return
+    hint = terms.rate_hint((left, units[0]), (right, units[1]))
+    if not hint and RATIO in units:
+        hint = "a ratio has one unit twice, as udp_packets / packets"
+    problem = f"{units[0].label} can't be compared with {units[1].label}"
+    raise TextError(problem, "", column, hint=hint)
+
+
+def _check_share(left: terms.Expression, right: terms.Expression, start: int, begin: int) -> None:
+    """Refuse a number that a share never reaches; the sides begin at these columns."""
+    for share, number, column in ((left, right, begin), (right, left, start)):
+        if (
+            isinstance(share, terms.MetricTerm)
+            and share.unit == RATIO
+            and isinstance(number, terms.Number)
+            and number.value > 1
+        ):
+            percent = "" if number.suffix else f"write {number.digits}%"
+            problem = f"{share.name} is a share and never above 1"
+            raise TextError(problem, "", column, hint=percent)
