@@ -1,4 +1,4 @@
-"""Types of numpy arrays.
+"""Types of numpy arrays, and views of their memory.
 
 A table is a structured array. Its dtype stands at the top of a module:
 
@@ -30,3 +30,13 @@ Row: TypeAlias = np.void
 """`Row[FLOW]`: one such row.
 
 It is `numpy.void` at run time."""
+
+
+def bytes_of(rows: Array) -> Array:
+    """Return the memory of rows (n,), (n, bytes of a row), copied if needed."""
+    return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
+
+
+def halves(addresses: Array) -> Array:
+    """Return addresses (n, 16) u1 as words (n, 2), copied if needed."""
+    return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)

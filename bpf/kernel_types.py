@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bpf.errors import KernelError
-from bpf.maps.btf import EACH_BYTES, FIXED_BYTES, HEADER, MAGIC, QUALIFIERS, TypeKind
+from bpf.maps.btf import EACH_BYTES, FIXED_BYTES, QUALIFIERS, TypeKind, sections
 
 VMLINUX = Path("/sys/kernel/btf/vmlinux")
 _OFFSET = re.compile(r"\bKERNEL_OFFSET\(\s*(\w+)\s*,\s*([\w.]+)\s*\)")
@@ -32,14 +32,7 @@ class KernelTypes:
 
     def __init__(self, data: bytes) -> None:
         """Read a blob. Raises ValueError for a malformed one."""
-        try:
-            magic, _, _, header, types, types_size, strings, size = HEADER.unpack_from(data)
-        except struct.error:
-            raise ValueError("BTF is cut short") from None
-        if magic != MAGIC:
-            raise ValueError("not BTF, or of the other byte order")
-        self._strings = data[header + strings : header + strings + size]
-        self._types = data[header + types : header + types + types_size]
+        self._types, self._strings = sections(data)
         words = np.frombuffer(self._types, "<u4")
         # Words after which the next type would begin, were this word the first of a type.
         lengths = np.zeros(len(words), np.uint32)

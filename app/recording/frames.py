@@ -25,7 +25,7 @@ import numpy as np
 
 from app.api import wire
 from app.outputs.views import VIEWS
-from bpf.arrays import Array
+from bpf.arrays import Array, bytes_of
 from bpf.errors import ProbedeckError
 from probes.snapshot import Snapshot
 
@@ -344,11 +344,6 @@ def _references(places: Array, among: Array) -> bytes:
     known = places[places >= 0]
     steps = (np.diff(known, prepend=-1) - 1) % max(1, len(among))
     return (places < 0).tobytes() + _planes(steps.astype("<u4")[:, None].view("u1"))
-
-
-def bytes_of(rows: Array) -> Array:
-    """Return the memory of rows (n,), (n, bytes of a row), copied if needed."""
-    return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
 
 
 def deflated(parts: Sequence[bytes], before: bytes = b"") -> bytes:

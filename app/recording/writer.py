@@ -31,13 +31,12 @@ from app.recording.frames import (
     Entry,
     FrameKind,
     Last,
-    bytes_of,
     deflated,
     last_of,
     table_text,
     window_parts,
 )
-from bpf.arrays import Array
+from bpf.arrays import Array, bytes_of
 from probes.snapshot import Snapshot
 
 DATA, INDEX, CAPTURE = ".seg", ".idx", ".pcapng"

@@ -360,11 +360,8 @@ class Options:
         }
         every = every or [name for name in VIEWS if name not in left_out]
         usual = usual or (METRICS_TABLE if self.only else "flows")
-        named = tuple(dict.fromkeys(self.views.split(","))) if self.views else ()
+        named = self.named_views()
         names = named or ((usual,) if self.out == "-" else tuple(every))
-        for name in names:
-            if name not in VIEWS:
-                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
         # The API may add a policy later, which starts the monitor.
         own = self.monitors or (named and self.out != "-")
         return OutputSpec(
@@ -372,6 +369,14 @@ class Options:
             METRICS_TABLE in names and not (self.monitors and self.out == "-"),
             self.filter, saved, parse_prefixes(self.network_prefix), self.owners,
         )  # fmt: skip
+
+    def named_views(self) -> tuple[str, ...]:
+        """Return the views of --views. Raises UsageError for an unknown one."""
+        named = tuple(dict.fromkeys(self.views.split(","))) if self.views else ()
+        for name in named:
+            if name not in VIEWS:
+                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
+        return named
 
     def _check_policies(self) -> None:
         from probes.config.model import load

@@ -16,8 +16,8 @@ import numpy as np
 
 from bpf.maps.layout import CType, Member, array_of, bit_field, moved, record
 
-MAGIC = 0xEB9F
-HEADER = struct.Struct("<HBBIIIII")
+_MAGIC = 0xEB9F
+_HEADER = struct.Struct("<HBBIIIII")
 _ANNOTATION = "____btf_map_"
 """bcc's macros declare `struct ____btf_map_NAME {KEY key; VALUE value;}` for each map; a queue and
 a stack have only a value."""
@@ -61,21 +61,31 @@ class _Entry:
     """Where its further data begins."""
 
 
+def sections(data: bytes) -> tuple[bytes, bytes]:
+    """Return the types and the strings of a blob. Raises ValueError for a malformed one."""
+    try:
+        magic, _, _, header, types, types_size, strings, size = _HEADER.unpack_from(data)
+    except struct.error:
+        raise ValueError("BTF is cut short") from None
+    if magic != _MAGIC:
+        raise ValueError("not BTF, or of the other byte order")
+    types, strings = header + types, header + strings
+    if len(data) < max(types + types_size, strings + size):
+        raise ValueError("BTF is cut short")
+    return data[types : types + types_size], data[strings : strings + size]
+
+
 class Btf:
     """The types of one source."""
 
     def __init__(self, data: bytes) -> None:
         """Read a blob. Raises ValueError for a malformed one or a kind of type that is unknown."""
-        self._data = data
+        self._data, self._strings = sections(data)
         self._types: dict[int, CType] = {}
         self._open: set[int] = set()
         """Types that are being read."""
         try:
-            magic, _, _, header, types, types_size, strings, size = HEADER.unpack_from(data)
-            if magic != MAGIC:
-                raise ValueError("not BTF, or of the other byte order")
-            self._strings = data[header + strings : header + strings + size]
-            self._entries = list(self._read(header + types, header + types + types_size))
+            self._entries = list(self._read())
         except struct.error:
             raise ValueError("BTF is cut short") from None
         self._maps: dict[str, int] = {}
@@ -117,8 +127,9 @@ class Btf:
                 self._open.remove(number)
         return self._types[number]
 
-    def _read(self, at: int, end: int) -> Iterator[_Entry]:
-        while at < end:
+    def _read(self) -> Iterator[_Entry]:
+        at = 0
+        while at < len(self._data):
             name, info, value = struct.unpack_from("<III", self._data, at)
             number, count = info >> 24 & 31, info & 0xFFFF
             if number not in _KINDS:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bpf.arrays import Array
+from bpf.arrays import Array, halves
 from probes.filter.table import AddressNames
 
 PROTOCOLS = {
@@ -39,6 +39,12 @@ _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
 """Secret, so that nobody outside can make two addresses collide."""
 
 
+def address_keys(addresses: Array, versions: Array) -> Array:
+    """Return a hash (n,) u8 of each of the addresses (n, 16) u1 with its IP version."""
+    words = halves(addresses)
+    return words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
+
+
 class Hosts:
     """Results by address; they are renewed when the known names change."""
 
@@ -57,8 +63,7 @@ class Hosts:
         if version != self._version or len(self._keys) > _KNOWN:
             self._version = version
             self._forget()
-        words = np.ascontiguousarray(addresses).view("u8").reshape(-1, 2)
-        keys = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
+        keys = address_keys(addresses, versions)
         at = np.searchsorted(self._keys, keys)
         at[at == len(self._keys)] = 0
         known = self._keys[at] == keys if len(self._keys) else np.zeros(len(keys), bool)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Rows, halves
 from probes.flow.kinds import KINDS as KINDS
 from probes.flow.kinds import PREFIXES as PREFIXES
 from probes.flow.records import FLOW, FOLDS, FlowDirection, hash_keys
@@ -153,11 +153,6 @@ def _merged(rows: Rows[GROUP], labels: Array | None = None) -> Groups:
 def _words(rows: Rows[GROUP]) -> Array:
     """Return the memory of rows of dtype GROUP as 64-bit words (n, 14)."""
     return rows.view("u8").reshape(len(rows), _WORDS)
-
-
-def halves(addresses: Array) -> Array:
-    """Addresses (n, 16) u1 as words (n, 2)."""
-    return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)
 
 
 def _masks(prefixes: Sequence[int]) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ import numpy as np
 from bpf.arrays import Array, Rows
 from bpf.quantities import byte_size, duration, percent
 from probes.filter import RowTable, parse
-from probes.filter.hosts import address_text, protocol_name
+from probes.filter.hosts import address_keys, address_text, protocol_name
 from probes.flow.filter import WINDOW_FLOWS
 from probes.flow.records import FLOW, hash_keys, key_words
 
@@ -32,8 +31,6 @@ _SYSTEM_PORTS = 1024
 PORTED = (6, 17, 33, 132, 136)
 """Protocols with ports: TCP, UDP, DCCP, SCTP, UDP-Lite."""
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
-_FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
-"""Secret, so that nobody outside can make two addresses collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +172,7 @@ def _numbers(values: Array, weights: Array, where: Array, name: Callable[[int], 
 
 def _addresses(rows: Rows[FLOW], end: str, weights: Array) -> Distinct:
     addresses, versions = rows[end], rows["version"]
-    words = np.ascontiguousarray(addresses).view("u8").reshape(-1, 2)
-    keys = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
-    groups, first, sums = _grouped(keys, weights)
+    groups, first, sums = _grouped(address_keys(addresses, versions), weights)
     top = _top(sums, weights, lambda at: _address(addresses, versions, first[at]))
     network = _network(addresses[first], versions[first], sums) if groups > 1 else ""
     return Distinct(groups, top, network)

@@ -141,14 +141,10 @@ def write_tables(
 def _output(
     options: Options, settings: Settings, form: str, present: tuple[str, ...]
 ) -> OutputSpec:
-    from app.outputs.views import VIEWS
     from probes.flow.kinds import parse_prefixes
     from probes.monitor.state import METRICS_TABLE
 
-    named = tuple(dict.fromkeys(options.views.split(","))) if options.views else ()
-    for name in named:
-        if name not in VIEWS:
-            raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
+    named = options.named_views()
     names = named or (("flows",) if options.out == "-" else present)
     metrics = options.out != "-" and (not named or METRICS_TABLE in named)
     return OutputSpec(

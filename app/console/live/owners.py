@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.commands.flow_view import OWNER_KINDS, QUIET_NS
 from app.console.live.flows import IDLE_NS, LiveView, places_of, salt_of
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Rows, bytes_of
 from bpf.quantities import counted, percent
 from bpf.sockets.diag import TCP
 from probes.flow.records import hash_keys
@@ -136,7 +135,7 @@ def _with_window(
     """Return LIVE_SOCKET rows of `old` and of a window's `rows` of dtype SOCKET, by `id`. Until
     `cut_ns` sockets may have been left out, and so are not known to rest."""
     fresh = np.zeros(len(rows), LIVE_SOCKET)
-    _bytes(fresh)[:, : SOCKET.itemsize] = _bytes(rows)
+    bytes_of(fresh)[:, : SOCKET.itemsize] = bytes_of(rows)
     fresh["id"], fresh["seen_ns"] = hash_keys(ends_of(rows)), end_ns
     at, known = places_of(fresh["id"], old["id"])
     decay = np.float32(math.exp(-seconds / RECENT_S))
@@ -154,11 +153,6 @@ def _with_window(
     kept["limit"] = np.where(quiet & (verdicts > 0), verdicts, kept["limit"])
     merged = np.concatenate((kept, fresh))
     return merged.take(np.argsort(merged["id"]))
-
-
-def _bytes(rows: Array) -> NDArray[np.uint8]:
-    """Return the memory of rows (n,), (n, size of a row)."""
-    return np.ascontiguousarray(rows).view("u1").reshape(len(rows), rows.dtype.itemsize)
 
 
 @lru_cache(maxsize=2)

@@ -12,15 +12,13 @@ from probes.filter import Domain
 from probes.filter.table import RowTable
 from probes.flow.filter import WINDOW_FLOWS
 from probes.monitor.condition import terms
-from probes.monitor.condition.series import METRIC_NAMES
+from probes.monitor.condition.syntax import METRICS
 from probes.monitor.condition.units import SUFFIXES
 from probes.monitor.owners.text import OWNERS
 from probes.monitor.policy.model import BUILT_IN, TRACE
 from probes.monitor.policy.names import TOP_FLOWS
 from probes.monitor.policy.short_form import WORDS
-from probes.monitor.selected import SOCKET_METRICS, UNITS
 
-_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 _SELECTED = Domain(
     WINDOW_FLOWS.rows,
     {**WINDOW_FLOWS.fields, **OWNERS.fields},
@@ -71,8 +69,8 @@ def complete(
         return _fitting(number[2], position, units)
     word = re.split(r"[\s()<>=!*/+,]", condition)[-1]
     if not condition[: len(condition) - len(word)].strip():
-        return _fitting(word, position, [*_METRICS, *_FUNCTIONS, *WORDS])
-    return _fitting(word, position, [*_JOINING, *_METRICS, *_FUNCTIONS])
+        return _fitting(word, position, [*METRICS, *_FUNCTIONS, *WORDS])
+    return _fitting(word, position, [*_JOINING, *METRICS, *_FUNCTIONS])
 
 
 def _fitting(typed: str, position: int, known: Iterable[str]) -> Completion:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpf.arrays import Array
+from bpf.quantities import counted
 from probes.filter.hosts import protocol_name
 from probes.monitor.applications.top_table import (
     ApplicationView,
@@ -22,7 +23,6 @@ from probes.monitor.applications.top_table import (
     Window,
     addresses,
     clock,
-    counted,
     groups,
     is_incomplete,
     largest,

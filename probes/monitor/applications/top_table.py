@@ -88,11 +88,6 @@ def clock(window: Snapshot, times: Iterable[int]) -> list[str]:
     return [moment.strftime("%H:%M:%S.%f")[:-3] for moment in moments]
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 server`, `2 servers`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def is_incomplete(snapshots: Window) -> bool:
     """Whether the window has losses: then the counts are lower limits."""
     return any(snapshot.lost.packets for snapshot in snapshots)

@@ -20,7 +20,7 @@ from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
 from probes.monitor.condition.units import METRIC_COUNTS, RATIO
 from probes.monitor.owners.text import is_of_owners
-from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
+from probes.monitor.selected import OWNERMETRICS, SOCKETMETRICS, UNITS, SelectedMetric
 
 MAX_LENGTH = 2000
 MAX_STORED = 8 * MAX_LENGTH
@@ -29,7 +29,7 @@ MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
 Node: TypeAlias = terms.Expression | Logic
-_METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
+METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKETMETRICS)))
 
 
 def parse(
@@ -178,13 +178,13 @@ class _Parser:
         if token.text in functions:
             self._next()
             return self._called(token)
-        if token.text in _METRICS:
+        if token.text in METRICS:
             self._next()
             return self._of_selection(token)
         if token.text == "s":
             self._fail("'s' is no metric", "rate(packets) is packets per second")
         self._next()
-        what, names = ("function", functions) if self._token.text == "(" else ("metric", _METRICS)
+        what, names = ("function", functions) if self._token.text == "(" else ("metric", METRICS)
         problem = f"{shown(token.text)} is no {what}"
         raise TextError(problem, "", token.column, hint=did_you_mean(token.text, names))
 
@@ -199,14 +199,14 @@ class _Parser:
                 raise TextError(problem, "", name.column, hint=hint)
         of = ""
         if self._token.text == "on":
-            if name.text not in (*UNITS, *OWNER_METRICS):
+            if name.text not in (*UNITS, *OWNERMETRICS):
                 problem = f"{name.text} is of all packets"
                 self._fail(problem, f"{', '.join(UNITS)} may be of a selection")
             start = self._token.column
             of = self._tokens.read_filter()
-            known = OWNER_METRICS if is_of_owners(of) else tuple(UNITS)
+            known = OWNERMETRICS if is_of_owners(of) else tuple(UNITS)
             if name.text not in known:
-                what = "owners" if known is OWNER_METRICS else "packets"
+                what = "owners" if known is OWNERMETRICS else "packets"
                 problem = f"{name.text} is not known of {what}"
                 raise TextError(problem, "", start, hint=f"{', '.join(known)} are")
             self._next()

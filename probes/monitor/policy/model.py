@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -62,23 +62,28 @@ MAX_SECONDS = 86400
 _NAMES = re.compile(r"@([^\s,()]+)")
 
 
+@contextmanager
+def _parsing() -> Iterator[None]:
+    """Raise a mistake in a text as one of its field."""
+    try:
+        yield
+    except TextError as error:
+        raise invalid(error.problem, hint=error.hint, column=error.column) from None
+
+
 def _seconds(value: object) -> object:
     """Seconds of a number, or of a text with a unit."""
     if not isinstance(value, str):
         return value
-    try:
+    with _parsing():
         return quantity(value, TIMES)
-    except TextError as error:
-        raise invalid(error.problem, hint=error.hint, column=error.column) from None
 
 
 def _run(value: object, name: Callable[[object], str]) -> str:
     """Check `trace:N`, an action or a capture, or else a name."""
     if isinstance(value, str) and is_of_packets(value):
-        try:
+        with _parsing():
             (CaptureRequest if is_capture(value) else PacketAction).parse(value)
-        except TextError as error:
-            raise invalid(error.problem, hint=error.hint, column=error.column) from None
         return " ".join(value.split())
     what, colon, count = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or what != TRACE:
@@ -99,23 +104,19 @@ def _filter(text: str, info: ValidationInfo) -> str:
     if not text.strip():
         raise invalid("must not be empty", hint="leave select out for every packet")
     saved = info.context or NONE
-    try:
+    with _parsing():
         if owners := owner_filter(text, saved):
             return _without_names(text, owners.canonical)
         found = FlowFilter.parse(text, saved)
         conjunctions = found.conjunctions()
-    except TextError as error:
-        raise invalid(error.problem, hint=error.hint, column=error.column) from None
     if not conjunctions:
         raise invalid(f"{text[:40]!r} passes no packet")
     return _without_names(text, found.canonical)
 
 
 def _suspects(text: str, info: ValidationInfo) -> str:
-    try:
+    with _parsing():
         found = parse(text, WINDOW_FLOWS, info.context or NONE)
-    except TextError as error:
-        raise invalid(error.problem, hint=error.hint, column=error.column) from None
     return _without_names(text, found.canonical)
 
 
@@ -241,13 +242,11 @@ class Policy(PolicyModel):
     def _is_condition(cls, text: str, info: ValidationInfo) -> str:
         if not text.strip():
             return ""
-        try:
+        with _parsing():
             if info.context is None:  # It may be the text of a stored policy.
                 found = Condition.stored(text)
             else:
                 found = Condition.parse(text, saved=info.context)
-        except TextError as error:
-            raise invalid(error.problem, hint=error.hint, column=error.column) from None
         stored = _without_names(text, found.text)
         if len(stored) > MAX_STORED:
             raise invalid(f"it is longer than {MAX_STORED} characters with its named filters")

@@ -10,14 +10,13 @@ import numpy as np
 
 from bpf.arrays import Array, Rows
 from probes.flow.records import hash_keys
-from probes.path.analysis.statistics import group_starts, packed
+from probes.path.analysis.statistics import group_starts, packed, timed
 from probes.path.records import (
     DESTINATION_HOP,
     HOP,
     HOP_COUNT,
     PATH,
     PathRowKind,
-    ProbeOutcome,
     no_rows,
 )
 
@@ -121,7 +120,7 @@ class HopBatch:
         sent = rows["sent_ns"]
         order = np.argsort(packed(series, sent - sent.min(initial=now_ns)))
         rows, series = rows.take(order), series[order]
-        answered = _timed(rows)
+        answered = np.flatnonzero(timed(rows))
         answers = Answers.of(rows.take(answered), series[answered])
         return cls(rows, series, answers, now_ns)
 
@@ -139,15 +138,9 @@ class HopBatch:
         """The rows selected by `where` (n,) bool."""
         if where.all():
             return self
-        answers = self.answers.only(where[_timed(self.rows)])
+        answers = self.answers.only(where[timed(self.rows)])
         at = np.flatnonzero(where)
         return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
-
-
-def _timed(rows: Rows[HOP]) -> Array:
-    """Indices (k,) of the answers with a time: a round trip of the flow may be answered without."""
-    timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
-    return np.flatnonzero(timed)
 
 
 class Flows:

@@ -27,6 +27,11 @@ HOP_STATISTICS = np.dtype([
 """One hop: its answered and lost probes, and its round-trip times (-1: none)."""
 
 
+def timed(rows: Rows[HOP]) -> Array:
+    """Which rows (n,) are answers with a time: a round trip of the flow may be answered without."""
+    return (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
+
+
 def hop_statistics(rows: Rows[HOP], series: Array, count: int) -> Rows[HOP_STATISTICS]:
     """Return the statistics (count,) of rows (n,) of dtype HOP; `series` (n,) has the place of the
     hop of each row."""
@@ -35,9 +40,9 @@ def hop_statistics(rows: Rows[HOP], series: Array, count: int) -> Rows[HOP_STATI
     outcomes = np.bincount(places, minlength=count * len(ProbeOutcome)).reshape(count, -1)
     found["answered"] = outcomes[:, : ProbeOutcome.UNREACHABLE + 1].sum(axis=1)
     found["lost"] = outcomes[:, ProbeOutcome.UNANSWERED]
-    timed = (rows["outcome"] <= ProbeOutcome.UNREACHABLE) & (rows["received_ns"] > 0)
-    rtts_ns = (rows["received_ns"] - rows["sent_ns"])[timed]
-    ordered = Ordered.of(series[timed], rtts_ns)
+    is_timed = timed(rows)
+    rtts_ns = (rows["received_ns"] - rows["sent_ns"])[is_timed]
+    ordered = Ordered.of(series[is_timed], rtts_ns)
     ordered.fill(found, ordered.series)
     return found
 

@@ -20,7 +20,7 @@ from app.console.screens.flows.owners import RowOwner, labels_of
 from app.console.screens.flows.paths import Medians, flow_rtts, path_medians
 from app.console.tables.sorted_table import ArrayRows
 from app.console.tables.spec import TableSpec
-from bpf.arrays import Array
+from bpf.arrays import Array, halves
 from probes.filter.hosts import protocol_name
 from probes.filter.table import AddressNames, Coded, RowTable
 from probes.flow.grouping import Groups, group, regroup, relabel
@@ -229,11 +229,6 @@ COMPUTED: dict[str, Callable[[GroupedFlows], Array]] = {
 }
 """Columns (m,) of groups: rates and the mean of the last minute in bits or packets per second, age
 and idle time in nanoseconds, the round-trip time in seconds."""
-
-
-def halves(addresses: Array) -> Array:
-    """Addresses (n, 16) u1 as words (n, 2)."""
-    return np.ascontiguousarray(addresses).view("u8").reshape(len(addresses), 2)
 
 
 class ShownFlows(ArrayRows):

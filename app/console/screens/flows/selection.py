@@ -12,8 +12,8 @@ from app.commands.flow_view import Grouping
 from app.console.live.flows import LIVE, Focus, LiveView
 from app.console.live.owners import OwnerView
 from app.console.screens.flows.owners import labels_of
-from app.console.screens.flows.rows import LiveTable, ShownFlows, halves, live_table
-from bpf.arrays import Array, Rows
+from app.console.screens.flows.rows import LiveTable, ShownFlows, live_table
+from bpf.arrays import Array, Rows, halves
 from probes.flow.filter import FlowFilter
 from probes.flow.grouping import group
 from probes.flow.records import KEY_MASK, KEY_WORDS, FlowDirection, words_of
