@@ -208,15 +208,20 @@ def _fill(
     rows["last_ns"] = clock.monotonic_ns(records["last"])
 
 
-def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
-    keys = key_words(rows)
-    order = np.argsort(hashes)
+def groups_of(keys: Array, hashes: Array, *, stable: bool = False) -> tuple[Array, Array]:
+    """Return an order (n,) with equal keys (n, words) side by side, and the begin of each key in
+    it. `hashes` (n,) are of the keys; `stable` keeps the order of equal keys."""
+    order = np.argsort(hashes, kind="stable" if stable else None)
     same = hashes[order[1:]] == hashes[order[:-1]]
     if not (keys[order[1:]] == keys[order[:-1]])[same].all():
         # Two keys share a hash: order them by the keys themselves.
         order = np.lexsort(keys.T)
         same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
-    starts = np.flatnonzero(np.concatenate(([True], ~same)))
+    return order, np.flatnonzero(np.concatenate(([True], ~same)))
+
+
+def _merged(rows: Rows[FLOW], hashes: Array) -> Array:
+    order, starts = groups_of(key_words(rows), hashes)
     # By take: indexing copies a structured array field by field.
     rows = rows.take(order)
     merged = rows.take(starts)

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.exporters.ipfix.records import EXPORTED, EndReason, key_words
 from bpf.arrays import Array, Rows
-from probes.flow.records import FOLDS, OF_FIRST_PACKET, hash_keys
+from probes.flow.records import FOLDS, OF_FIRST_PACKET, groups_of, hash_keys
 
 MOST_FLOWS = 1 << 17
 """Flows that are kept, 14 MB; the oldest end beyond them."""
@@ -75,16 +75,9 @@ _BY_TIME = (EndReason.CLOSED, EndReason.IDLE, EndReason.ACTIVE)
 def _merged(rows: Rows[EXPORTED]) -> Array:
     """Merge rows of one key; the older ones of a key come first."""
     keys = key_words(rows)
-    order = np.argsort(hash_keys(keys), kind="stable")
-    same = _same(keys, order)
-    hashes = hash_keys(keys)[order]
-    if not (same == (hashes[1:] == hashes[:-1])).all():
-        # Two keys share a hash: order them by the keys themselves.
-        order = np.lexsort(keys.T)
-        same = _same(keys, order)
-    if not same.any():
+    order, starts = groups_of(keys, hash_keys(keys), stable=True)
+    if len(starts) >= len(rows):
         return rows
-    starts = np.flatnonzero(np.concatenate(([True], ~same)))
     last = np.append(starts[1:], len(rows)) - 1
     rows = rows[order]
     merged: Array = rows[last]
@@ -93,8 +86,3 @@ def _merged(rows: Rows[EXPORTED]) -> Array:
     for name, fold in (FOLDS | dict.fromkeys(("windows", "retransmitted"), np.add)).items():
         merged[name] = fold.reduceat(rows[name], starts)
     return merged
-
-
-def _same(keys: Array, order: Array) -> Array:
-    found: Array = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
-    return found
