@@ -24,6 +24,7 @@ from probes.hooks import on_best_hook
 from probes.hooks.interface_hook import InterfaceHook
 from probes.life import CompiledConfig
 from probes.memory_limit import default_limit, refuse_over
+from probes.path.records import ProbeOutcome
 from probes.poller import Publisher
 from probes.reports import (
     MOST_ROWS,
@@ -392,6 +393,8 @@ def _summary(probe: str, episode: _Episode) -> str:
 
 
 def _counted(item: Snapshot) -> int:
-    """Packets in the rows; 0 if the table does not count any."""
+    """Packets or results of probes in the rows; 0 if the table does not count any."""
     names = item.rows.dtype.names or ()
+    if "outcome" in names:
+        return int((item.rows["outcome"] != ProbeOutcome.OVERRUN).sum())
     return int(item.rows["packets"].sum()) if "packets" in names else 0

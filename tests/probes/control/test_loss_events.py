@@ -10,6 +10,7 @@ from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.probe_runner import LossEvents
 from probes.flow.options import FlowOptions
 from probes.flow.records import FLOW
+from probes.path.records import HOP, ProbeOutcome
 from probes.snapshot import REMOVED, Event, Loss, LossReason, Snapshot
 from tests.probes.deck import Deck, deck
 from tests.support.sight import becomes
@@ -60,6 +61,16 @@ def test_single_frames_and_small_shares_are_no_event() -> None:
     follower = LossEvents()
     quiet = [window(1, 0, malformed=9), window(2, 100_000, table_full=100), window(3, not_ip=900)]
     assert said(follower, *quiet, window(4, filtered=5000)) == []
+
+
+def test_path_tracing_lacks_results_not_packets() -> None:
+    rows = np.zeros(40, HOP)
+    rows["outcome"][:10] = ProbeOutcome.OVERRUN
+    lost = {LossReason.OVERRUN: Loss(10)}
+    hops = Snapshot("path", "eth0", 3, 1, 0, 10**9, 10**9, rows, lost, 0.5, 0, 0)
+    assert said(LossEvents(), hops) == [
+        ("warning", "window 3 lacks 10 results (25.0 %): 10 overrun")
+    ]  # fmt: skip
 
 
 def test_probes_are_told_apart_and_a_removed_one_is_summed_up() -> None:
