@@ -49,7 +49,7 @@ BUDGETS = {
     "app/doctor": (535, "a check for each requirement, and the cost of a packet"),
     "app/explain": (675, "sentences about one conversation"),
     "app/exporters": (3425, "six receivers with queues, retries and exact counts"),
-    "app/fleet": (1455, "many hosts: links that come and go, and one sum"),
+    "app/fleet": (1440, "many hosts: links that come and go, and one sum"),
     "app/lab": (
         1928,
         "networks of namespaces, replay, captures, and policies over captures and recordings",
@@ -66,13 +66,13 @@ BUDGETS = {
         "interfaces, maps, links, sockets, the compile helper, stored programs, and headers",
     ),
     "bpf/objects": (780, "programs for libbpf and ready objects: clang and libbpf in a child"),
-    "probes": (2940, "snapshots, the life of a probe, the poller, the catalogue of operations"),
+    "probes": (2955, "snapshots, the life of a probe, the poller, the catalogue of operations"),
     "probes/config": (
         1052,
         "what a user's probe may say, with all mistakes, and how options are declared",
     ),
     "probes/control": (1603, "the controller, its probes, the CPU budget, and stored programs"),
-    "probes/filter": (975, "one language for capture, tables and policies"),
+    "probes/filter": (970, "one language for capture, tables and policies"),
     "probes/flow": (1132, "flows to the packet, by interface, in C and numpy"),
     "probes/monitor": (
         6102,

@@ -19,7 +19,7 @@ from bpf.attach.group import ANY, EVERYWHERE, is_group
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.config.options import Setting, as_given, part, setting, settings_of
 from probes.flow.kinds import INTERFACES, KINDS, PREFIXES, REPEATED, parse_prefixes
-from probes.flow.options import GENERAL, INGRESS, PACKETS, FlowOptions
+from probes.flow.options import GENERAL, PACKETS, FlowOptions
 from probes.monitor.options import MONITOR, Input, MonitorOptions, Trust
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.path.options import MAX_DESTINATIONS, PATHS, PathOptions
@@ -36,8 +36,6 @@ PLAIN_HELP = "Print changes as lines, for screen readers and TERM=dumb."
 USUAL_CPU = "25%"
 """The budget of consoles and services."""
 _SHORT_S = 0.5  # Users of shorter windows know that they cost much.
-TRACE_TABLES = ("hops", "paths", "traces", "windows", "events")
-REPORTS = ("text", "markdown", "json")
 SOCKET_TABLES = ("sockets", "owners", "ownership")
 """Tables of the probe of sockets: a run that names one of them looks for owners."""
 VIEWS = (
@@ -389,55 +387,6 @@ class Options:
         from app.api.sockets import read_token
 
         return read_token(self.seed_file, "seed").decode()
-
-
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
-    """Options of `probedeck trace`, beside those of a run and of paths."""
-
-    interface: str = setting(
-        GENERAL, "", "Interface that the flows leave by.", "NAME", usual="the default route's",
-        flags=("-i", "--interface"),
-    )  # fmt: skip
-    without_traffic: str = setting(
-        GENERAL,
-        "",
-        "Send a flow to each destination while no application sends there.",
-        "[icmp|udp|tcp][:PORT]",
-        usual="icmp if no protocol is given",
-    )
-    ingress: str = setting(
-        PATHS, "auto", "Hook that sees the answers; auto chooses by the driver.", "|".join(INGRESS)
-    )
-    views: str = setting(
-        OUTPUT, "", f"Tables to write: {', '.join(TRACE_TABLES)}.", "NAME,NAME...",
-        usual="all into a DIR; hops to standard output",
-    )  # fmt: skip
-    names: bool = setting(
-        OUTPUT, False, "Add names of routers by reverse DNS, which sends queries.",
-        flags=("--names",),
-    )  # fmt: skip
-    report: str = setting(
-        OUTPUT,
-        "",
-        "Write a report to standard output at the end: each hop's loss, times and findings. It is "
-        "text if no format is named.",
-        f"[{'|'.join(REPORTS)}]",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainOptions:
-    """Options of `probedeck explain`."""
-
-    interface: str = setting(
-        GENERAL, "", "Interface that the flow passes.", "NAME", usual="the default route's",
-        flags=("-i", "--interface"),
-    )  # fmt: skip
-    seconds: float | None = setting(
-        GENERAL, None, "Watch the chosen flow so long.", "SECONDS",
-        usual="until the numbers are known", flags=("--for",),
-    )  # fmt: skip
 
 
 SECTIONS: Mapping[str, Mapping[str, Setting]] = {

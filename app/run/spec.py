@@ -11,12 +11,13 @@ from app.api.sockets import DEFAULT_SOCKET, Api
 from app.files import as_invoker
 from app.outputs.networks import Describe, nothing_known
 from app.run.monitor import Policies, policies_of, receiver_of
-from app.run.options import SOCKET_TABLES, Options
+from app.run.options import OUTPUT, SOCKET_TABLES, Options
 from bpf.attach import group
 from bpf.errors import UsageError
-from probes.config.options import settings_of, values_of
+from probes.config.options import setting, settings_of, values_of
+from probes.flow.options import GENERAL, INGRESS
 from probes.monitor.options import MonitorOptions
-from probes.path.options import OwnFlow, PathOptions
+from probes.path.options import PATHS, OwnFlow, PathOptions
 from probes.reports import OutputConfig
 from probes.snapshot import Event
 from probes.switches import SWITCHES
@@ -25,6 +26,8 @@ from probes.tunnels import Tunnels
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
+TRACE_TABLES = ("hops", "paths", "traces", "windows", "events")
+REPORTS = ("text", "markdown", "json")
 Beside = Callable[[Callable[[Event], None], Callable[[], None]], AbstractContextManager[None]]
 """A background activity of a run, as a context manager. Its arguments publish an event, and report
 the end of the activity."""
@@ -175,3 +178,52 @@ def _monitor(
     found = MonitorOptions(**{"interval": options.flow.interval, **said, **over})
     found.check()
     return found, replace(policies, applications=applications)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """Options of `probedeck trace`, beside those of a run and of paths."""
+
+    interface: str = setting(
+        GENERAL, "", "Interface that the flows leave by.", "NAME", usual="the default route's",
+        flags=("-i", "--interface"),
+    )  # fmt: skip
+    without_traffic: str = setting(
+        GENERAL,
+        "",
+        "Send a flow to each destination while no application sends there.",
+        "[icmp|udp|tcp][:PORT]",
+        usual="icmp if no protocol is given",
+    )
+    ingress: str = setting(
+        PATHS, "auto", "Hook that sees the answers; auto chooses by the driver.", "|".join(INGRESS)
+    )
+    views: str = setting(
+        OUTPUT, "", f"Tables to write: {', '.join(TRACE_TABLES)}.", "NAME,NAME...",
+        usual="all into a DIR; hops to standard output",
+    )  # fmt: skip
+    names: bool = setting(
+        OUTPUT, False, "Add names of routers by reverse DNS, which sends queries.",
+        flags=("--names",),
+    )  # fmt: skip
+    report: str = setting(
+        OUTPUT,
+        "",
+        "Write a report to standard output at the end: each hop's loss, times and findings. It is "
+        "text if no format is named.",
+        f"[{'|'.join(REPORTS)}]",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """Options of `probedeck explain`."""
+
+    interface: str = setting(
+        GENERAL, "", "Interface that the flow passes.", "NAME", usual="the default route's",
+        flags=("-i", "--interface"),
+    )  # fmt: skip
+    seconds: float | None = setting(
+        GENERAL, None, "Watch the chosen flow so long.", "SECONDS",
+        usual="until the numbers are known", flags=("--for",),
+    )  # fmt: skip

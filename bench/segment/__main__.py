@@ -43,7 +43,7 @@ def costs(ratio: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
         macros = {_HOOK.macro: 1, "LINK_ETHERNET": 1, "MAGIC": PROBE_MAGIC, **options.macros}
         flags = [f"-D{name}={value}" for name, value in macros.items()]
         source = SOURCE.read_text(encoding="utf-8")
-        headers = {"capture.h": options.capture.to_c()}
+        headers = {"capture.h": options.filter.to_c()}
         compiled = stack.enter_context(
             effort.compiler.compile(
                 source, _HOOK.prog_type, name="segment.c", headers=headers, cflags=flags

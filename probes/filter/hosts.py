@@ -42,7 +42,8 @@ _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
 def address_keys(addresses: Array, versions: Array) -> Array:
     """Return a hash (n,) u8 of each of the addresses (n, 16) u1 with its IP version."""
     words = halves(addresses)
-    return words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
+    keys: Array = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
+    return keys
 
 
 class Hosts:

@@ -9,10 +9,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Rows, halves
 from bpf.sockets.diag import TUPLE
 from probes.filter.table import Coded
-from probes.flow.grouping import REQUESTS, halves
+from probes.flow.grouping import REQUESTS
 from probes.flow.records import FLOW, FlowDirection, hash_keys
 from probes.snapshot import Described
 from probes.tables.flow_columns import OWNER_COLUMNS

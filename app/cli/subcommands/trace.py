@@ -15,15 +15,8 @@ from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.outputs.networks import Describe
 from app.run.child_process import ChildProcess
-from app.run.options import (
-    OUTPUT,
-    REPORTS,
-    TRACE_TABLES,
-    ExplainOptions,
-    Options,
-    TraceOptions,
-)  # fmt: skip
-from app.run.spec import RunSpec
+from app.run.options import OUTPUT, Options
+from app.run.spec import REPORTS, TRACE_TABLES, ExplainOptions, RunSpec, TraceOptions
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.config.options import settings_of
@@ -186,8 +179,8 @@ _WINDOW_S = 0.5
 
 @click.command(cls=GroupedCommand, epilog=EXPLAIN_EXAMPLES)
 @argument("filter", "FILTER", "Flows to choose from; the largest conversation is explained.")
-@option("--json", "as_json", is_flag=True, group=OUTPUT, help="Print a JSON object.")
 @takes(ExplainOptions, Options, only=("interface", "seconds", "networks"))
+@option("--json", "as_json", is_flag=True, group=OUTPUT, help="Print a JSON object.")
 def explain(
     asked: ExplainOptions, options: Options, filter: str, as_json: bool  # noqa: A002
 ) -> None:  # fmt: skip
@@ -203,7 +196,6 @@ def explain(
     from app import resolve
     from app.explain import lines
     from app.run import explanation
-    from app.run.spec import RunSpec
 
     spec = RunSpec(
         interface=asked.interface or resolve.default_interface(),

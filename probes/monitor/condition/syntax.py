@@ -20,7 +20,7 @@ from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.tokens import WORDS, Token, TokenReader
 from probes.monitor.condition.units import METRIC_COUNTS, RATIO
 from probes.monitor.owners.text import is_of_owners
-from probes.monitor.selected import OWNERMETRICS, SOCKETMETRICS, UNITS, SelectedMetric
+from probes.monitor.selected import OWNER_METRICS, SOCKET_METRICS, UNITS, SelectedMetric
 
 MAX_LENGTH = 2000
 MAX_STORED = 8 * MAX_LENGTH
@@ -29,7 +29,7 @@ MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
 Node: TypeAlias = terms.Expression | Logic
-METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKETMETRICS)))
+METRICS = tuple(dict.fromkeys((*METRIC_NAMES, *UNITS, *SOCKET_METRICS)))
 
 
 def parse(
@@ -199,14 +199,14 @@ class _Parser:
                 raise TextError(problem, "", name.column, hint=hint)
         of = ""
         if self._token.text == "on":
-            if name.text not in (*UNITS, *OWNERMETRICS):
+            if name.text not in (*UNITS, *OWNER_METRICS):
                 problem = f"{name.text} is of all packets"
                 self._fail(problem, f"{', '.join(UNITS)} may be of a selection")
             start = self._token.column
             of = self._tokens.read_filter()
-            known = OWNERMETRICS if is_of_owners(of) else tuple(UNITS)
+            known = OWNER_METRICS if is_of_owners(of) else tuple(UNITS)
             if name.text not in known:
-                what = "owners" if known is OWNERMETRICS else "packets"
+                what = "owners" if known is OWNER_METRICS else "packets"
                 problem = f"{name.text} is not known of {what}"
                 raise TextError(problem, "", start, hint=f"{', '.join(known)} are")
             self._next()

@@ -10,7 +10,7 @@ from socket import IPPROTO_TCP, IPPROTO_UDP
 
 import numpy as np
 
-from bpf.arrays import Array, Rows
+from bpf.arrays import Array, Rows, halves
 from bpf.errors import UsageError
 from probes.filter.conjunction import (
     SIZES,
@@ -23,7 +23,6 @@ from probes.filter.conjunction import (
     Set,
     merged,
 )
-from probes.flow.grouping import halves
 from probes.flow.records import hash_keys
 from probes.monitor.owners.text import is_of_owners
 from probes.monitor.owners.window import OwnerWindow

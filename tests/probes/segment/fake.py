@@ -23,7 +23,7 @@ class FakeSegment:
             running=options is not None,
             key_id=options.key_id if options else "",
             ratio=options.ratio if options else 0,
-            filter=options.capture.text if options else "",
+            filter=options.capture if options else "",
             interval=options.interval if options else 0.0,
             interface="lo" if options else "",
             boot="00" * 16,
