@@ -53,7 +53,7 @@ _CHAIN = (1, 2, 4, 8, 16)
 _ACCESSES = """
 #include "probe.h"
 
-BPF_HASH(seen, u32, u64, 65536);
+BPF_HASH(seen, u32, u64, 1048576);
 
 /* So many look-ups and writes of a hash for each packet. */
 int
@@ -223,7 +223,7 @@ def policies(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     """The cost of a packet by the number of policies that watch and select, none active."""
     at = Costs(4, stack, effort)
     line = Line("Cost of a packet by idle policies", "monitor", "policies", at_most(0.1))
-    for count in effort.of((1, 10, 30, 100), (1, 10)):
+    for count in effort.of((1, 10, 20, 40), (1, 10)):
         watching, measure = at.monitored()
         for number in range(count):
             text = f"p{number}: packets > 1T -> dns on proto:udp dst:10.{number}.0.0/16"

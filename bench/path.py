@@ -32,7 +32,7 @@ from bpf.programs.program import VERDICT_PASS, pack
 from bpf.syscall import prog_load, prog_test_run
 from probes.hooks import Hooks
 from probes.path.analysis.branches import kolmogorov_smirnov
-from probes.path.options import TracedFlow
+from probes.path.options import PathOptions, TracedFlow
 from probes.path.probe import PathProbe
 from probes.path.records import ProbeOutcome
 from tests.support.generator import frame
@@ -87,7 +87,8 @@ def destinations(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     repeat = effort.of(_REPEAT, 5000)
     for count in effort.of((1, 8, 32, 128), (1, 8)):
         hooks = Hooks(lambda point: None)
-        probe = PathProbe(effort.compiler, Interface("lo", 1, True), Hook.XDP, hooks)
+        options = PathOptions(destinations=count)
+        probe = PathProbe(effort.compiler, Interface("lo", 1, True), Hook.XDP, hooks, options)
         stack.enter_context(closing(probe))
         for number in range(count):
             probe.trace(f"192.0.2.{number + 1}")

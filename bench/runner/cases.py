@@ -55,7 +55,7 @@ class Line:
     chart: str
     name: str
     x: str
-    """What the sizes count."""
+    """The unit of the sizes, such as `flows`."""
     goal: Goal | None = None
     """Of the exponent."""
     fit: bool = True

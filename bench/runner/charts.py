@@ -58,7 +58,7 @@ class _Scale:
 
 
 def _step(span: float) -> float:
-    """Return a round number of which a span has four to ten."""
+    """Return a round number that divides a span into four to ten parts."""
     power = 10.0 ** math.floor(math.log10((span or 1) / 4))
     return next(power * each for each in (1, 2, 5, 10) if span <= 10 * power * each)
 

@@ -33,7 +33,7 @@ def head() -> str:
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
-    """Check a commit out for a while. Raises UsageError if there is no such commit."""
+    """Check a commit out for a while. Raises UsageError if the commit is unknown."""
     with tempfile.TemporaryDirectory(prefix="probedeck-bench-") as folder:
         try:
             git("worktree", "add", "--detach", folder, commit)

@@ -42,7 +42,7 @@ def run(
 ) -> int:  # fmt: skip
     """Run benches. Returns 0, 1 if one did not reach its end, or 3 if one missed a goal.
 
-    Results go to `folder`. Without a folder, those of whole runs go to bench/results.
+    Results go to `folder`. Without a folder, results of whole runs go to bench/results.
     """
     benches = chosen(names)
     results = Path(folder) if folder else page.RESULTS

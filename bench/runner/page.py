@@ -31,7 +31,7 @@ _VERDICTS = {True: "met", False: "**missed**", None: ""}
 
 
 def read_all(folder: Path) -> list[BenchRun]:
-    """Return the results of all benches; comparisons of commits stand in files of their own."""
+    """Return the results of all benches. Comparisons of commits stand in other files."""
     paths = sorted(folder.glob("*.json"))
     return [BenchRun.read(path) for path in paths if not path.name.endswith(".against.json")]
 
@@ -82,7 +82,7 @@ def _row(each: Result) -> str:
 
 
 def _papers(runs: Sequence[BenchRun]) -> str:
-    """Return a table of all cases that repeat a figure, and of what the papers say."""
+    """Return a table of the cases that repeat a figure, with the results of the papers."""
     found = [each for run in runs for each in run.results if each.figure]
     rows = ["| figure | case | ours | ratio | the paper | |", "|---|---|--:|--:|---|---|"]
     for each in sorted(found, key=lambda each: each.figure):

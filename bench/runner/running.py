@@ -27,7 +27,7 @@ _ENOUGH_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run of benches was asked for."""
+    """Options of a run of benches."""
 
     quick: bool = False
     rounds: int = 0

@@ -38,7 +38,7 @@ class Worker:
         self._effort = Effort(quick, self._all.enter_context(Compiler()))
         self._cases: list[Case] = []
         self.lacks = ""
-        """What the open group cannot measure on this machine, with the reason."""
+        """The unmeasured part of the open group, with the reason."""
 
     def groups(self, module: str) -> Sequence[Group]:
         return list(import_module(module).GROUPS)
@@ -82,7 +82,7 @@ class Worker:
 
 
 class Remote:
-    """A worker of another checkout, in a process of its own."""
+    """A worker of another checkout, in another process."""
 
     def __init__(self, checkout: Path, quick: bool) -> None:
         self._process = subprocess.Popen(
