@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.console.live import BUSY, FULL
 from app.console.protocol import Console
 from app.events.folding import fold
 from bpf.attach.attachment import Hook
@@ -15,10 +16,6 @@ _STALE_AFTER = 2.5
 
 _OF_ONE = {"overview": "hops and policies of", "programs": "programs of"}
 """Screens with something that is of one host, though several are chosen."""
-BUSY = 0.25
-"""Share of a window that makes reading the tables remarkable."""
-FULL = 0.5
-"""Used share of a table that is remarkable."""
 _MISSING_CELLS = 24
 """Cells for the names of several missing hosts; longer names are counted."""
 

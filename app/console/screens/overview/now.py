@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from app.console.live import BUSY, FULL
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.live.paths import SECOND_NS
 from app.console.screens.overview.trouble import Kind, Trouble
@@ -14,7 +15,6 @@ from app.console.screens.paths.model import Paths
 from app.console.screens.paths.spells import Spell
 from app.console.screens.triggers.columns import value_text
 from app.console.screens.triggers.model import PolicyView, Triggers, begin_of
-from app.console.status import BUSY, FULL
 from app.events.folding import EventGroup, fold
 from bpf.quantities import age, clock, counted, duration, percent, si
 from probes.drops.counted import PROBE as DROPS
