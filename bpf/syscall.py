@@ -325,11 +325,12 @@ class FrameRunner:
         self._arguments = (system_calls().bpf, int(BpfCommand.PROG_TEST_RUN),
                            ct.byref(self._attr), ct.sizeof(self._attr))  # fmt: skip
 
-    def __call__(self, frame: bytes) -> None:
-        """Run the program once on `shortest` to `longest` bytes."""
+    def __call__(self, frame: bytes, repeat: int = 1) -> None:
+        """Run the program on `shortest` to `longest` bytes. Raises InterruptedError if a signal
+        ends the repetitions."""
         size = len(frame)
         self._view[:size] = frame
-        self._attr.data_size_in = size
+        self._attr.data_size_in, self._attr.repeat = size, repeat
         self._attr.data_size_out = 0  # the kernel has written the last size here
         if LIBC.syscall(*self._arguments) < 0:
             raise refusal(BpfCommand.PROG_TEST_RUN, ct.get_errno())

@@ -51,8 +51,9 @@ BUDGETS = {
     "app/exporters": (3425, "six receivers with queues, retries and exact counts"),
     "app/fleet": (1440, "many hosts: links that come and go, and one sum"),
     "app/lab": (
-        1928,
-        "networks of namespaces, replay, captures, and policies over captures and recordings",
+        2112,
+        "networks of namespaces, replay, captures in batches of frames, a program that feeds them "
+        "to a chain, and policies over captures and recordings",
     ),
     "app/outputs": (1705, "each table as columns, and reports"),
     "app/recording": (

@@ -12,16 +12,22 @@ import gzip
 import io
 import struct
 import zlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any, BinaryIO, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, groupby, islice
+from operator import itemgetter
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import numpy as np
 
 from app.files import as_invoker
+from app.lab.frames import CapturedFrame, FrameBatch
 from bpf.errors import UsageError
 from probes.config.trusted_file import open_regular
 
-READ_BYTES = 1 << 20
+T = TypeVar("T")
+READ_BYTES = 1 << 18
 """Bytes of a capture that one read takes."""
 FRAME_HEADER = 14
 """Bytes of Ethernet's header."""
@@ -30,6 +36,12 @@ MAX_LATE_NS = 1_000_000_000
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _PACKED = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x04\x22\x4d\x18": "lz4", b"PK\3\4": "zip"}
 """First bytes of packed files that are not unpacked here, and the names of their formats."""
+MAX_NS = (1 << 63) - 1
+"""Greatest time of a frame."""
+_ROOM = 64
+"""Bytes that a frame takes beside its data, about."""
+_ETHERNET = 1
+"""Link type."""
 MAX_BLOCK = 16 << 20
 """Most bytes of a frame or of a pcapng block; a file that claims more is broken."""
 _PCAP = {
@@ -58,17 +70,6 @@ _NO_ETHERTYPE = b"\xff\xff"
 """Reserved: the monitor counts frames without an IP version as not IP, too."""
 
 
-class CapturedFrame(NamedTuple):
-    """An Ethernet frame without its checksum."""
-
-    time_ns: int
-    """Usually since the epoch; only differences matter."""
-    data: bytes
-    """The captured bytes."""
-    length: int
-    """Bytes of the original frame."""
-
-
 def _raw(data: bytes) -> bytes:
     return _ADDRESS * 2 + _ETHERTYPES.get(data[0] >> 4 if data else 0, _NO_ETHERTYPE) + data
 
@@ -88,7 +89,7 @@ def _ppp(data: bytes) -> bytes:
 
 
 _LINKS: Mapping[int, Callable[[bytes], bytes]] = {
-    1: bytes,
+    _ETHERNET: bytes,
     # Raw IP: numbers of some systems, of all systems, and by version.
     **dict.fromkeys((12, 14, 101, 228, 229), _raw),
     # BSD loopback: four bytes with the IP version.
@@ -125,14 +126,24 @@ class _Interface(NamedTuple):
     """Most bytes of a captured frame; 0: no limit."""
 
     def ns(self, time: int) -> int:
-        return self.offset * 1_000_000_000 + time * 1_000_000_000 // self.units
+        ns = self.offset * 1_000_000_000 + time * 1_000_000_000 // self.units
+        if abs(ns) > MAX_NS:
+            raise _BrokenError("a frame is of a year after 2262")
+        return ns
 
 
-class _Record(NamedTuple):
+class _Run(NamedTuple):
+    """Frames of one link type."""
+
     kind: int
-    time_ns: int
-    data: bytes
-    length: int
+    batch: FrameBatch
+
+    def ethernet(self) -> Iterator[CapturedFrame]:
+        """Yield Ethernet frames of a link type in _LINKS."""
+        convert = _LINKS[self.kind]
+        for time_ns, data, length in self.batch.frames():
+            frame = convert(data)
+            yield CapturedFrame(time_ns, frame, length + len(frame) - len(data))
 
 
 class _BrokenError(Exception):
@@ -150,26 +161,33 @@ def open_capture(path: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """A packed file. Unlike `read` of GzipFile and ZstdFile, it yields all data before a defect."""
+    """A packed file. Unlike `read` of GzipFile and ZstdFile, it yields all data before a defect.
+    One read takes as much as it can: its files yield some kilobytes at a time."""
 
     def __init__(self, packed: Any, *errors: type[Exception]) -> None:
         self._packed, self._errors = packed, errors
+        self._defect = ""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        filled = 0
         try:
-            count: int = self._packed.readinto1(into)
+            while not self._defect and (count := self._packed.readinto1(into[filled:])):
+                filled += count
         except EOFError:
-            raise _BrokenError("it breaks off") from None
+            self._defect = "it breaks off"
         except self._errors as error:
-            raise _BrokenError(f"its compression is broken: {error}") from None
-        return count
+            self._defect = f"its compression is broken: {error}"
+        if self._defect and not filled:
+            raise _BrokenError(self._defect)
+        return filled
 
 
 class CaptureFile:
-    """Iterates once over the frames of a file; only the current frame is in memory.
+    """Iterates once over the frames of a file, or over batches of them; only the current batch is
+    in memory.
 
     The file may be packed by gzip or zstd. Raises UsageError if it is no capture, or if no link
     type in it can become Ethernet.
@@ -180,7 +198,8 @@ class CaptureFile:
         """The defect of the file, known after the last frame; empty for a whole file."""
         self.left_out: Counter[int] = Counter()
         """Number of frames that cannot become Ethernet frames, by link type."""
-        self._file = file
+        self._file: Any = file
+        """Has `read1`, too."""
         self._order = "<"
         self._kinds: set[int] = set()
         # Standard input has no way back.
@@ -198,22 +217,22 @@ class CaptureFile:
                 raise UsageError(f"{name} is packed by {form}", hint="unpack it before")
         magic = self._magic(name)
         if magic in _PCAP:
-            records = self._pcap(*_PCAP[magic])
+            parts = self._pcap(*_PCAP[magic])
         elif magic == _SECTION_MAGIC:
-            records = self._pcapng()
+            parts = _joined(self._whole(self._pcapng()))
         else:
             raise UsageError(f"{name} is neither a pcap nor a pcapng file")
-        records = self._whole(records)
+        parts = self._whole(parts)
         # Blocks before the first frame contain the link types.
-        first = list(islice(records, 1))
-        self.begin_ns = first[0].time_ns if first else 0
+        first = list(islice(parts, 1))
+        self.begin_ns = int(first[0][0].batch.times_ns[0]) if first else 0
         """Time of the first frame."""
         if not self._kinds and self.broken:
             raise UsageError(f"{name} has no frame: {self.broken}")
         if self._kinds and not self._kinds & _LINKS.keys():
             words = ", ".join(map(link_words, sorted(self._kinds)))
             raise UsageError(f"{name} has link type {words}", hint=_KNOWN)
-        self._records = chain(first, records)
+        self._parts = chain(first, parts)
 
     @property
     def defects(self) -> Sequence[str]:
@@ -226,36 +245,70 @@ class CaptureFile:
 
     def _magic(self, name: str) -> bytes:
         try:
-            return self._file.read(4)
+            return bytes(self._file.read(4))
         except _BrokenError as error:
             raise UsageError(f"{name} has no frame: {error}") from None
 
     def __iter__(self) -> Iterator[CapturedFrame]:
-        for kind, time_ns, data, length in self._records:
-            if ethernet := _LINKS.get(kind):
-                frame = ethernet(data)
-                yield CapturedFrame(time_ns, frame, length + len(frame) - len(data))
-            else:
-                self.left_out[kind] += 1
+        for part in self._parts:
+            yield from self._ethernet(part)
 
-    def _whole(self, records: Iterator[_Record]) -> Iterator[_Record]:
+    def batches(self) -> Iterator[FrameBatch]:
+        """Iterate over the frames as batches, none of them empty."""
+        for part in self._parts:
+            if [run.kind for run in part] == [_ETHERNET]:
+                yield part[0].batch
+            elif frames := list(self._ethernet(part)):
+                yield FrameBatch.of(frames)
+
+    def _ethernet(self, part: Sequence[_Run]) -> Iterator[CapturedFrame]:
+        for run in part:
+            if run.kind in _LINKS:
+                yield from run.ethernet()
+            else:
+                self.left_out[run.kind] += len(run.batch.starts)
+
+    def _whole(self, items: Iterator[T]) -> Iterator[T]:
         try:
-            yield from records
+            yield from items
         except _BrokenError as error:
             self.broken = str(error)
 
-    def _pcap(self, order: str, unit: int) -> Iterator[_Record]:
+    def _pcap(self, order: str, unit: int) -> Iterator[Sequence[_Run]]:
         _, _, _, _, _, kind = struct.unpack(order + "HHiIII", self._need(20))
         # The upper bits are flags and the length of checksums.
         kind &= 0xFFFF
         self._kinds.add(kind)
-        header = struct.Struct(order + "4I")
-        while start := self._next(header.size):
-            seconds, fraction, captured, length = header.unpack(start)
-            data = self._need(captured)
-            yield _Record(kind, seconds * 1_000_000_000 + fraction * unit, data, length)
+        header, length_at = 16, struct.Struct(order + "8xI").unpack_from
+        rest, captured = b"", 0
+        # A pipe has less at a time, and must not wait.
+        while more := self._file.read1(READ_BYTES):
+            data = rest + more
+            found, at = [], 0
+            with suppress(struct.error):  # the last one has no whole header
+                while True:
+                    found.append(at)
+                    (captured,) = length_at(data, at)
+                    at += header + captured
+            if at > len(data):
+                found.pop()
+            at = found.pop()
+            if found:
+                starts = np.array(found, "i8")
+                words = np.ndarray((len(data) - 3,), order + "u4", data, strides=(1,))
+                seconds, fractions, sizes, lengths = (
+                    words[starts + offset].astype("i8") for offset in range(0, header, 4)
+                )
+                times_ns = seconds * 1_000_000_000 + fractions * unit
+                yield [_Run(kind, FrameBatch(data, starts + header, sizes, lengths, times_ns))]
+            if captured > MAX_BLOCK:
+                raise _BrokenError(f"a frame claims to have {captured} bytes")
+            rest = data[at:]
+        if rest:
+            raise _BrokenError("it breaks off")
 
-    def _pcapng(self) -> Iterator[_Record]:
+    def _pcapng(self) -> Iterator[tuple[int, CapturedFrame]]:
+        """Yield link types and frames."""
         interfaces: list[_Interface] = []
         last_ns = 0
         start = _SECTION_MAGIC + self._need(4)
@@ -276,13 +329,15 @@ class CaptureFile:
                     (number,) = self._fields("H", body)
                 interface = self._of(interfaces, number)
                 last_ns = interface.ns(high << 32 | low)
-                yield _Record(interface.kind, last_ns, self._part(body, 20, captured), length)
+                data = self._part(body, 20, captured)
+                yield interface.kind, CapturedFrame(last_ns, data, length)
             elif kind == _SIMPLE_PACKET:
                 # The packet has no time.
                 (length,) = self._fields("I", body)
                 interface = self._of(interfaces, 0)
                 captured = min(length, interface.snap or length)
-                yield _Record(interface.kind, last_ns, self._part(body, 4, captured), length)
+                data = self._part(body, 4, captured)
+                yield interface.kind, CapturedFrame(last_ns, data, length)
             start = self._next(8)
 
     def _section(self, size: bytes) -> bytes:
@@ -330,7 +385,7 @@ class CaptureFile:
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes; empty at the end of the file."""
-        data = self._file.read(size)
+        data: bytes = self._file.read(size)
         if data and len(data) < size:
             raise _BrokenError("it breaks off")
         return data
@@ -338,29 +393,28 @@ class CaptureFile:
     def _need(self, size: int) -> bytes:
         if size > MAX_BLOCK:
             raise _BrokenError(f"a frame claims to have {size} bytes")
-        data = self._file.read(size)
+        data: bytes = self._file.read(size)
         if len(data) < size:
             raise _BrokenError("it breaks off")
         return data
 
 
-class FramesAhead:
-    """Iterates once over frames, and knows the next ones."""
+def _joined(records: Iterator[tuple[int, CapturedFrame]]) -> Iterator[Sequence[_Run]]:
+    """Join frames that follow each other, of some link types."""
+    while part := _some(records):
+        kinds = groupby(part, key=itemgetter(0))
+        yield [_Run(kind, FrameBatch.of([frame for _, frame in of])) for kind, of in kinds]
 
-    def __init__(self, frames: Iterable[CapturedFrame]) -> None:
-        self._frames = iter(frames)
-        self._held: deque[CapturedFrame] = deque()
 
-    def __iter__(self) -> Iterator[CapturedFrame]:
-        return self
-
-    def __next__(self) -> CapturedFrame:
-        return self._held.popleft() if self._held else next(self._frames)
-
-    def next(self, count: int) -> Sequence[CapturedFrame]:
-        """Return the next `count` frames, at the end fewer."""
-        self._held.extend(islice(self._frames, count - len(self._held)))
-        return self._held
+def _some(records: Iterator[tuple[int, CapturedFrame]]) -> Sequence[tuple[int, CapturedFrame]]:
+    """Take the next frames, together READ_BYTES or more."""
+    taken, size = [], 0
+    for record in records:
+        taken.append(record)
+        size += _ROOM + len(record[1].data)
+        if size >= READ_BYTES:
+            break
+    return taken
 
 
 def check_capture(path: str) -> None:

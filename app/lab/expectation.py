@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from app.junit import Case, Suite
-from app.lab.policy_runner import CaptureResult, Told
+from app.lab.frames.windows import Told
+from app.lab.policy_runner import CaptureResult
 from bpf.errors import TextError, UsageError, did_you_mean
 from bpf.quantities import TIMES, duration, moment, quantity
 from probes.monitor.finding import Distinct, Finding

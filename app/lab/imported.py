@@ -15,7 +15,8 @@ from app.exporters.host import ExportHost
 from app.exporters.kinds import parse
 from app.exporters.ledger import Ledger
 from app.files import as_invoker
-from app.lab.capture import CapturedFrame, CaptureFile, open_capture
+from app.lab.capture import CaptureFile, open_capture
+from app.lab.frames import FrameBatch
 from app.lab.policy_runner import CaptureResult, PolicyRunner
 from app.recording.plane import RecordedPlane
 from app.recording.recorder import STATE_S, RunRecorder
@@ -69,7 +70,7 @@ def record(captures: Sequence[str], runner: PolicyRunner, directory: str) -> Cap
         files = _Files(captures, stack)
         recorder.open()
         stack.callback(recorder.close)
-        result = runner.run(files, publish)
+        result = runner.run(files.batches(), publish)
     return result.noting(files.defects())
 
 
@@ -86,8 +87,8 @@ class _Files:
             return CaptureFile(sys.stdin.buffer, "standard input")
         return CaptureFile(stack.enter_context(open_capture(name)), name)
 
-    def __iter__(self) -> Iterator[CapturedFrame]:
-        return chain.from_iterable(self._found)
+    def batches(self) -> Iterator[FrameBatch]:
+        return chain.from_iterable(each.batches() for each in self._found)
 
     def defects(self) -> list[str]:
         """Return the defects of the files, known after the last frame."""

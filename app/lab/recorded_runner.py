@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.lab.policy_runner import QUIET, CaptureResult, Told
+from app.lab.frames.windows import QUIET, Told
+from app.lab.policy_runner import CaptureResult
 from app.outputs.view import is_table
 from app.recording.export import tables_of
 from app.recording.reader import Recording

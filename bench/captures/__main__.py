@@ -84,7 +84,7 @@ def policies(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     def read() -> float:
         started = time.perf_counter()
         with open_capture(file.name) as capture:
-            count = sum(1 for _ in CaptureFile(capture, file.name))
+            count = sum(len(each.starts) for each in CaptureFile(capture, file.name).batches())
         return count / (time.perf_counter() - started)
 
     def run() -> float:

@@ -31,14 +31,16 @@ from pathlib import Path
 
 import numpy as np
 
-from app.lab.capture import CapturedFrame, CaptureFile, open_capture
-from app.lab.policy_runner import PolicyRunner, Told
+from app.lab.capture import CaptureFile, open_capture
+from app.lab.frames import CapturedFrame
+from app.lab.frames.windows import Told
+from app.lab.policy_runner import PolicyRunner
 from bench.policies.made import scores
 from bench.support.report import Report
 from bpf.errors import ProbedeckError
 from probes.monitor.policy import load
 from tests.support.made.attacks import LOCAL
-from tests.support.made.judge import fired, named
+from tests.support.made.judge import alarms_of, named
 
 _SECOND = 1_000_000_000
 _BY = 3.0
@@ -198,13 +200,13 @@ def over_captures(runner: PolicyRunner, folder: Path, ratio: float) -> None:
     ordinary = [each for each in captures if not each.policy]
     mix, score, quiet = OrdinaryMix(ordinary), Score(), Score()
     for each in attacks:
-        show(score.attack("alone", each, fired(runner.run(each.frames)), each.start))
+        show(score.attack("alone", each, alarms_of(runner, each.frames), each.start))
         attack = shifted(each.attack, round(_QUIET * _SECOND))
         beside = mix.frames(min(ratio * peak(attack), _MOST_RATE), _QUIET + _ATTACK)
         mixed = heapq.merge(beside, attack, key=lambda frame: frame.time_ns)
-        show(score.attack("mixed", each, fired(runner.run(mixed)), _QUIET))
+        show(score.attack("mixed", each, alarms_of(runner, mixed), _QUIET))
     for each in ordinary:
-        show(quiet.others(each.name, fired(runner.run(each.frames))))
+        show(quiet.others(each.name, alarms_of(runner, each.frames)))
     share = score.named / max(1, score.attacks)
     report = Report(f"Told within {_BY:g} s, alone and beside {ratio:g} times the rate:")
     report.row("right name", f"{score.told} of {score.attacks}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from app.lab.policy_runner import PolicyRunner, Told
+from app.lab.frames.windows import Told
+from app.lab.policy_runner import PolicyRunner
 from bench.policies import others
 from tests.support.made.attacks import ATTACKS, HOLES, Attack
 from tests.support.made.attacks_held_out import HELD_OUT as OTHER_ATTACKS

@@ -255,6 +255,7 @@ class GivenClock:
     """Times of a capture's frames, to 0.3 ms: `give` sets the time of the next frames."""
 
     macros: Mapping[str, int] = MappingProxyType({"CLOCK_GIVEN": 1})
+    shift = _SHIFT
     bin_shift, bin_ns = 4, 1 << _SHIFT + 4
     error_ns = 1 << _SHIFT - 1
 

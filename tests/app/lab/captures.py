@@ -7,7 +7,8 @@ from io import BufferedReader, BytesIO
 
 from scapy.layers.l2 import Ether
 
-from app.lab.capture import CapturedFrame, CaptureFile
+from app.lab.capture import CaptureFile
+from app.lab.frames import CapturedFrame
 
 START_NS = 1_700_000_000_123_456_789
 HOST, PEER = "192.0.2.9", "198.51.100.7"

@@ -20,7 +20,8 @@ from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
 from scapy.layers.ppp import PPP, PPPoE
 from scapy.utils import PcapNgWriter, PcapWriter
 
-from app.lab.capture import CapturedFrame, CaptureFile
+from app.lab.capture import CaptureFile
+from app.lab.frames import CapturedFrame
 from app.recording.frames import zstd
 from bpf.errors import UsageError
 from tests.app.lab.captures import (

@@ -9,7 +9,8 @@ import pytest
 
 from app import junit
 from app.lab.expectation import Expectation, Outcome, suite
-from app.lab.policy_runner import CaptureResult, Told
+from app.lab.frames.windows import Told
+from app.lab.policy_runner import CaptureResult
 from bpf.errors import UsageError
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.finding import Distinct, Finding, TopShare

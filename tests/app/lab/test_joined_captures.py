@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP
 
-from app.lab import policy_runner
+from app.lab.frames import windows
+from app.lab.frames.windows import JOINED
 from app.lab.imported import record
-from app.lab.policy_runner import JOINED, CaptureResult, PolicyRunner
+from app.lab.policy_runner import CaptureResult, PolicyRunner
 from app.lab.recorded_runner import run_recording
 from app.outputs.view import is_table
 from app.recording.reader import Recording
@@ -45,7 +46,7 @@ def _frames() -> Iterator[tuple[float, bytes]]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are joined after half a minute, for a shorter test."""
-    monkeypatch.setattr(policy_runner, "_JOINED_AFTER_NS", 30 * 10**9)
+    monkeypatch.setattr(windows, "_JOINED_AFTER_NS", 30 * 10**9)
 
 
 @pytest.fixture(scope="module")

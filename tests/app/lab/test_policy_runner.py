@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scapy.layers.inet import IP, TCP
 
-from app.lab.capture import CapturedFrame
+from app.lab.frames import CapturedFrame, FrameBatch
 from app.lab.policy_runner import CaptureResult, PolicyRunner
 from app.outputs.view import is_table
 from bpf.errors import UsageError
@@ -42,6 +42,10 @@ def frames(rate: int, seconds: float, start: float = 0.0) -> list[CapturedFrame]
     return [CapturedFrame(time_ns, SYN, len(SYN)) for time_ns in times]
 
 
+def run(runner: PolicyRunner, capture: Sequence[CapturedFrame]) -> CaptureResult:
+    return runner.run([FrameBatch.of(capture)])
+
+
 def told(result: CaptureResult, policy: str) -> list[tuple[float, str]]:
     return [
         (each.seconds, each.transition.after.label)
@@ -55,7 +59,7 @@ def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
 ) -> None:
     capture = [*frames(20, 1), *frames(200, 2, start=1), *frames(1, 8, start=3)]
     for _ in range(2):
-        result = runner.run(capture)
+        result = run(runner, capture)
         assert (result.frames, result.seconds, result.notes) == (428, 10.0, ())
         assert told(result, "flood") == [
             (2, "active"), (4, "cool-down"), (7, "armed")
@@ -71,7 +75,8 @@ def test_transitions_come_at_the_ends_of_windows_and_each_capture_begins_anew(
 
 def test_windows_and_flows_have_the_times_of_the_capture(runner: PolicyRunner) -> None:
     items: list[Item] = []
-    runner.run([*frames(100, 1), *frames(50, 0.5, start=3600.25)], items.append)
+    capture = [*frames(100, 1), *frames(50, 0.5, start=3600.25)]
+    runner.run([FrameBatch.of(capture)], items.append)
     windows = [each for each in items if is_table(each, "flow", "") and len(each.rows)]
     assert [(each.start_utc_ns - START_NS) / 1e9 for each in windows] == [0, 3600]
     (first,), (second,) = (each.rows for each in windows)
@@ -84,7 +89,7 @@ def test_windows_and_flows_have_the_times_of_the_capture(runner: PolicyRunner) -
 def test_a_long_gap_is_stepped_over_until_no_policy_remembers(runner: PolicyRunner) -> None:
     years = 6 * 365 * 86400
     capture = [*frames(200, 1), *frames(200, 1, start=years + 0.25)]
-    result = runner.run(capture)
+    result = run(runner, capture)
     assert told(result, "flood") == [
         (1, "active"), (2, "hold"), (3, "cool-down"), (6, "armed"),
         (years + 1, "active"), (years + 2, "hold"),
@@ -106,7 +111,7 @@ def test_windows_without_frames_cost_no_look_at_the_kernel(
 
     monkeypatch.setattr(MonitorProbe, "export", counted)
     gaps = [*frames(1, 1), *frames(1, 1, start=4.5), *frames(200, 1, start=9)]
-    result = runner.run(gaps)
+    result = run(runner, gaps)
     assert len(looks) == 3
     assert told(result, "flood") == [(10, "active")]
     (begun,) = (each for each in result.told if each.transition.policy == "flood")
@@ -116,10 +121,10 @@ def test_windows_without_frames_cost_no_look_at_the_kernel(
 
 def test_a_clock_that_goes_back_goes_on_from_there(runner: PolicyRunner) -> None:
     """Frames of several seconds do not add up in one window."""
-    result = runner.run([*frames(50, 1, start=3600), *frames(90, 20), *frames(90, 2)])
+    result = run(runner, [*frames(50, 1, start=3600), *frames(90, 20), *frames(90, 2)])
     assert told(result, "flood") == []
     assert (round(result.seconds), result.notes) == (23, ("the capture's clock goes back 2 times",))
-    late = runner.run([*frames(90, 1), *frames(90, 1, start=0.1)])
+    late = run(runner, [*frames(90, 1), *frames(90, 1, start=0.1)])
     assert (told(late, "flood"), late.notes) == ([(1, "active"), (2, "hold")], ())
 
 
@@ -127,7 +132,7 @@ def test_frames_are_filled_up_and_cut_as_the_kernel_takes_them(runner: PolicyRun
     longest = FrameRunner.longest
     sizes: Iterable[tuple[int, int]] = ((60, 1000), (9000, 9014), (13, 13), (64, 70_000))
     capture = [CapturedFrame(START_NS, SYN.ljust(k, b"\0")[:k], length) for k, length in sizes]
-    result = runner.run(capture)
+    result = run(runner, capture)
     (large,) = (each for each in result.told if each.transition.policy == "large")
     assert large.transition.cause == f"bytes {1000 + 2 * longest} > 6000"
     assert result.frames == 3
@@ -144,11 +149,11 @@ def test_a_window_of_more_flows_than_the_tables_take_is_found_in_full(
 ) -> None:
     """The flow tables are read early, as the poller of a run reads them."""
     before, after = SYN[:26], SYN[30:]
-    capture = (
+    capture = [
         CapturedFrame(START_NS + n, before + (n + (10 << 24)).to_bytes(4, "big") + after, len(SYN))
         for n in range(200_000)
-    )
-    found, *_ = (each.finding for each in runner.run(capture).told if each.finding)
+    ]
+    found, *_ = (each.finding for each in run(runner, capture).told if each.finding)
     assert (found.packets, found.flows, found.lost) == (200_000, 200_000, 0)
     assert found.sources.count == 200_000
     assert found.destinations.chief == HOST
@@ -161,7 +166,7 @@ def test_a_condition_that_fails_is_told(
         raise ValueError("boom")
 
     monkeypatch.setattr(Condition, "evaluate", fail)
-    notes = runner.run(frames(10, 2)).notes
+    notes = run(runner, frames(10, 2)).notes
     assert notes[0] == ("policy flood has a failing condition: rate(tcp_packets) > 100: boom")
     assert len(notes) == 3
 

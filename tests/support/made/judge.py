@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 
-from app.lab.policy_runner import CaptureResult, PolicyRunner, Told
+from app.lab.frames import CapturedFrame, FrameBatch
+from app.lab.frames.windows import Told
+from app.lab.policy_runner import CaptureResult, PolicyRunner
 from tests.support.made.traffic import Random, Rows, frames
 
 
@@ -21,9 +24,15 @@ def fired(result: CaptureResult) -> dict[str, Told]:
     return {told.transition.policy: told for told in reversed(begun)}
 
 
+def alarms_of(runner: PolicyRunner, capture: Iterable[CapturedFrame]) -> dict[str, Told]:
+    """Return the first alarm of each policy over frames."""
+    made = list(capture)
+    return fired(runner.run([FrameBatch.of(made)] if made else ()))
+
+
 def alarms(runner: PolicyRunner, rows: Rows) -> dict[str, Told]:
     """Return the first alarm of each policy over made packets."""
-    return fired(runner.run(frames(rows)))
+    return alarms_of(runner, frames(rows))
 
 
 def named(told: Told, source: str, destination: str) -> bool:

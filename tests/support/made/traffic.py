@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.lab.capture import CapturedFrame
+from app.lab.frames import CapturedFrame
 
 Rows = np.ndarray[tuple[int, ...], np.dtype[Any]]
 Random = np.random.Generator
