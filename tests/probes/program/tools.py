@@ -210,7 +210,8 @@ def id_of(fd: int) -> int:
 
 
 def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
-    """Ids of the maps and programs that this process holds, and how many descriptors in all.
+    """Ids of the maps and programs that this process holds, and how many descriptors in all, but
+    for sockets and memory files: a compile helper that comes and goes has one of each.
 
     Without `collect`, also of objects that only wait for the garbage collector.
     """
@@ -218,9 +219,10 @@ def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
         gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
     callback_btf()  # the process keeps its descriptor from the first drain on
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
-    fds = os.listdir("/proc/self/fdinfo")
-    for fd in fds:
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
         try:
+            count += not os.readlink(f"/proc/self/fd/{fd}").startswith(("socket:", "/memfd:"))
             with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
                 lines = info.read().splitlines()
         except OSError:
@@ -229,4 +231,4 @@ def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
             label, _, value = line.partition(":")
             if label in ids:
                 ids[label].add(int(value))
-    return ids["map_id"], ids["prog_id"], len(fds)
+    return ids["map_id"], ids["prog_id"], count
