@@ -271,11 +271,21 @@ class Reach(Detector):
         alive = known[~dark]
         tail = known[known > (alive[-1] if len(alive) else 0)]
         if series not in tail:
+            if self._answers_others(series, sent_ns):
+                return []
             self._fall_silent(np.array([series]), 0)
             return [self._silence(series, 1, now_ns)]
         new = tail[self._silent_ns[tail] == 0]
         self._fall_silent(new, 0)
         return [self._silence(int(new[0]), len(new), now_ns)]
+
+    def _answers_others(self, series: int, sent_ns: int) -> bool:
+        """Whether another flow got an answer of the hop's router: it limits them, and is not
+        silent."""
+        facts = self._changes.facts
+        peers = facts[series % HOP_COUNT :: HOP_COUNT]
+        recent = peers["responder"][peers["last_ns"] > sent_ns - SILENCE_NS]
+        return bool((recent == facts["responder"][series]).all(axis=1).any())
 
     def _fall_silent(self, series: Array, reported: int) -> None:
         self._silent_ns[series] = self._changes.facts["last_ns"][series]

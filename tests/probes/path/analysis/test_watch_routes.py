@@ -227,6 +227,15 @@ def test_a_hop_that_falls_silent_is_told_and_that_it_answers_again() -> None:
     assert back["amount_ns"] == pytest.approx(7e9, abs=3e7)
 
 
+def test_a_router_whose_answers_another_flow_gets_is_not_silent() -> None:
+    """It limits them. Without any answer it is silent, for each flow."""
+    hops = [*path(2), Hop(unanswered(idle(), 5, 12)), *path(6)[3:]]
+    assert len(events(told(Flow(hops, 40000, end=16), Flow(path(6), 40001, end=16)))) == 0
+    both = events(told(Flow(hops, 40000, end=16), Flow(hops, 40001, end=16)))
+    silent = both[both["kind"] == PathRowKind.SILENT]
+    assert sorted(silent[["hop", "source_port"]].tolist()) == [(3, 40000), (3, 40001)]
+
+
 def test_an_outage_is_told_at_its_first_hop_only() -> None:
     hops = [*path(2), *[Hop(unanswered(idle(), 5, 12)) for _ in range(4)]]
     silent, back = events(told(Flow(hops, end=16)))
