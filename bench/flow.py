@@ -391,7 +391,7 @@ def exactness(stack: ExitStack, effort: Effort) -> Iterator[Case]:
 
 
 def constant(value: float) -> Measure:
-    """Return a measurement of what the set-up has measured."""
+    """Return a measurement that the set-up has made."""
     return lambda: value
 
 

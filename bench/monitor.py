@@ -174,7 +174,7 @@ def costs(version: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
 def router(version: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
     """Nanoseconds of the router and its applications, beside as many tail calls (figure 5 of S2).
 
-    The share of a core is that of all programs of the hook at 2 million packets a second.
+    The share of a core counts all programs of the hook at 2 million packets a second.
     """
     if effort.quick and version == 6:
         return  # It is the code of IPv4.

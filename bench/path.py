@@ -314,7 +314,7 @@ def branches(stack: ExitStack, effort: Effort) -> Iterator[Case]:
     wrong = (through != by_twin)[known].sum()
     yield Case(f"{flows} flows over two paths: probes of {known.sum()} that disagree with the"
                " routers' counters", "probes", constant(float(wrong)), goal=exactly(0),
-               figure="S3 3", paper="load-balanced paths are told apart")  # fmt: skip
+               figure="S3 3", paper="load-balanced paths have a row each")  # fmt: skip
     behind = rows[rows["hop"] == 4]
     times = behind["received_ns"] - behind["sent_ns"]
     is_twin = np.isin(behind["source_port"], [port for port, by in sent.items() if by])

@@ -98,7 +98,7 @@ def loss_words(losses: Losses) -> str:
 
 
 def loss_noun(probe: str) -> str:
-    """Return what windows of a probe lack: those of path tracing have no packets."""
+    """Return what windows of a probe lack: windows of path tracing have no packets."""
     return "results" if probe == "path" else "packets"
 
 

@@ -56,7 +56,7 @@ def window_of(ends: Sequence[socket.socket], number: int) -> Snapshot:
 
 
 def windows(stack: ExitStack, effort: Effort) -> Iterator[Case]:
-    """CPU of a window by the number of sockets, and by that of flows."""
+    """CPU of a window by the number of sockets, and by the number of flows."""
     sockets, flows = effort.of((10_000, 1000), (100, 20))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

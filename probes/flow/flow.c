@@ -93,7 +93,7 @@ static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
 }
 
 /*
- * The entry of a tag in a set's first ways, of several the last; 0 where there is none. Without a
+ * The entry of a tag in a set's first ways: 0 without one, and the last of several. There is no
  * branch on a way: which one it is differs from packet to packet, and a CPU that guesses wrong
  * loses more time than all the rest takes.
  */

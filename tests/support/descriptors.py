@@ -7,7 +7,7 @@ import os
 
 
 def open_fds() -> int:
-    """Return the number of open descriptors, without those of earlier tests' garbage.
+    """Return the number of open descriptors, without the garbage of earlier tests.
 
     A shared compile helper that was idle for a minute ends, so there may be fewer after a test.
     """

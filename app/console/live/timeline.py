@@ -138,7 +138,7 @@ class Timeline:
 
 
 def whole(frame: Frame) -> Frame:
-    """Return a frame with the rows of its flows, and of those of each host."""
+    """Return a frame with the rows of its flows, for each host too."""
     flows = frame.flows
     if not flows.packed and not frame.parts:
         return frame
