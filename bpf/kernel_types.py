@@ -177,7 +177,8 @@ def kernel_types() -> KernelTypes:
         return KernelTypes(VMLINUX.read_bytes())
     except OSError as error:
         raise KernelError(
-            f"the kernel does not describe its types: no {VMLINUX} ({error.strerror})"
+            f"the kernel does not describe its types: no {VMLINUX} ({error.strerror})",
+            hint="--drops and probes of kernel functions need it; CONFIG_DEBUG_INFO_BTF has it",
         ) from None
     except (ValueError, IndexError) as error:
         raise KernelError(f"{VMLINUX} is not understood: {error}") from None
