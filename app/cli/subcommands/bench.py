@@ -31,7 +31,7 @@ Examples:
 @option("-o", "folder", metavar="DIR", type=FILE, default="", usual="bench/results of whole runs",
         help="Write results, pictures and their page here.")  # fmt: skip
 def bench(names: tuple[str, ...], lists: bool, **given: Any) -> int:
-    """Measure costs, and their ratios to the costs of peers; as root.
+    """Measure costs and ratios beside peers, as root.
 
     Peers are other programs, floors, and the figures of papers. Comparisons are made by turns, in
     one run. Frames travel only in network namespaces that it makes. Exit code 3: a goal is missed;
