@@ -136,7 +136,7 @@ def paint(columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator
 
 
 def load(name: str, columns: int, rows: int, stack: ExitStack, effort: Effort) -> Iterator[Case]:
-    """Yield the costs of one workload, without those of making its windows up."""
+    """Yield the costs of one workload; making its windows up does not count."""
     if effort.quick and (name, columns) != ("conversations", 120):
         return  # One workload passes the same code as all of them.
     workload, seconds = WORKLOADS[name], effort.of(5.0, 1.0)

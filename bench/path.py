@@ -298,7 +298,7 @@ def changes(stack: ExitStack, effort: Effort) -> Iterator[Case]:
 
 
 def branches(stack: ExitStack, effort: Effort) -> Iterator[Case]:
-    """Flows over two paths of equal cost, whose delays differ by 100 us (figure 3 of S3)."""
+    """Flows over two paths of equal cost; their delays differ by 100 us (figure 3 of S3)."""
     flows = effort.of(16, 4)
     plan = LabPlan(_HOPS, bottleneck_bits=0, twin=3, delays={101: 0.0001})
     lab = stack.enter_context(network(plan))

@@ -112,26 +112,18 @@ def test_an_exponent_is_that_of_the_law() -> None:
     assert exponent([1, 10], [0, 5]) is None
 
 
-def counted(*values: float) -> Iterator[float]:
-    yield from values
-
-
-def made(case: Case, ours: list[float], peers: list[float]) -> Measured:
-    return Measured(case, ours, peers)
-
-
 @pytest.mark.parametrize(
     ("goal", "met"), [(at_most(0.5), True), (at_most(0.4), False), (at_least(1), False)]
 )
 def test_a_goal_is_of_the_ratio_of_rounds(goal: Goal, met: bool) -> None:
     """The ratio of the medians would be another: the machine was twice as slow in a round."""
     case = Case("c", "ns", float, float, "peer", goal=goal)
-    result = made(case, [1.0, 10.0, 3.0], [2.0, 20.0, 2.0]).result()
+    result = Measured(case, [1.0, 10.0, 3.0], [2.0, 20.0, 2.0]).result()
     assert (result.ratio, result.met, result.interval) == (0.5, met, (0.5, 1.5))
 
 
 def test_without_a_peer_a_goal_is_of_ours() -> None:
-    result = made(Case("c", "packets", float, goal=exactly(0)), [0.0], []).result()
+    result = Measured(Case("c", "packets", float, goal=exactly(0)), [0.0], []).result()
     assert (result.met, result.ratio, result.goal) == (True, None, "0")
 
 
@@ -140,7 +132,8 @@ def test_growth_that_should_be_flat_misses_its_goal() -> None:
     sizes = (1, 100, 10_000)
     for power, met in ((0.0, True), (0.5, False)):
         cases = [
-            made(Case(str(n), "ns", float, line=flat, size=n), [float(n**power)], []) for n in sizes
+            Measured(Case(str(n), "ns", float, line=flat, size=n), [float(n**power)], [])
+            for n in sizes
         ]
         (result,) = growth(cases)
         assert result.met == met
@@ -208,7 +201,7 @@ def test_another_checkout_measures_the_same_cases(tmp_path: Path) -> None:
 def run_of(folder: Path) -> BenchRun:
     line = Line("S9 1: cost by flows", "flow table", "flows")
     results = [
-        made(Case(f"{n} flows", "ns", float, float, "hash", line=line, size=n, figure="S9 1",
+        Measured(Case(f"{n} flows", "ns", float, float, "hash", line=line, size=n, figure="S9 1",
                   paper="a paper's"), [float(n)], [2.0 * n]).result()
         for n in (1, 1000)
     ]  # fmt: skip
@@ -245,7 +238,7 @@ def test_the_page_has_what_the_results_say() -> None:
 
 
 def test_numbers_of_the_readme_are_in_the_results() -> None:
-    """A number is there if a result, rounded as it is, equals it."""
+    """A number is there if it equals a result that is rounded to its digits."""
     text = (ROOT / "README.md").read_text()
     stated = _QUANTITY.findall(re.sub(r"^    .*\n|`[^`]+`", "", text, flags=re.MULTILINE))
     results = [each for run in page.read_all(page.RESULTS) for each in run.results]

@@ -189,8 +189,8 @@ class CaptureFile:
     """Iterates once over the frames of a file, or over batches of them; only the current batch is
     in memory.
 
-    The file may be packed by gzip or zstd. Raises UsageError if it is no capture, or if no link
-    type in it can become Ethernet.
+    The file may be packed by gzip or zstd. Raises UsageError for a file of another kind, and for
+    one whose link types cannot become Ethernet.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:

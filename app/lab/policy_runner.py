@@ -197,8 +197,8 @@ class PolicyRunner:
         count = filled = too_short = too_long = missing = backwards = 0
         for batch in chain([first], ahead):
             lengths, times_ns, of_batch = batch.lengths, batch.times_ns, len(batch.starts)
-            filled += int((batch.lengths != batch.captured).sum())
-            long = batch.lengths[batch.lengths > longest]
+            filled += int((lengths != batch.captured).sum())
+            long = lengths[lengths > longest]
             too_long += len(long)
             missing += int(long.sum()) - longest * len(long)
             stops = _stops(batch, shortest)

@@ -279,7 +279,7 @@ class _Applications:
 
 
 def _echo_request(kind: int, ident: int, number: int) -> bytes:
-    """Return an echo request with the checksum of ICMP; the kernel computes that of ICMPv6."""
+    """Return an echo request with the checksum of ICMP; for ICMPv6 the kernel computes it."""
     words = (kind << 8, 0, ident, number)
     folded = sum(words)
     folded = (folded & 0xFFFF) + (folded >> 16)

@@ -159,7 +159,7 @@ class Last(NamedTuple):
 
 
 def last_of(parts: Sequence[bytes], data: Array | None, place: int) -> Last:
-    """`parts` are those of the text."""
+    """`parts` make up the text."""
     is_long = sum(map(len, parts)) >= _MOST_BEFORE
     return Last(b"" if is_long else b"".join(parts), data, place)
 

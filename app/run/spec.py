@@ -182,7 +182,7 @@ def _monitor(
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
-    """Options of `probedeck trace`, beside those of a run and of paths."""
+    """Options that only `probedeck trace` has."""
 
     interface: str = setting(
         GENERAL, "", "Interface that the flows leave by.", "NAME", usual="the default route's",

@@ -28,7 +28,7 @@ def listed() -> Iterator[str]:
 
 
 def chosen(names: Sequence[str]) -> list[Bench]:
-    """Return the benches of these names, or all that measure. Raises UsageError for others."""
+    """Return the named benches; without names, each that measures. Raises UsageError for others."""
     known = {each.name: each for each in BENCHES}
     for name in names:
         if name not in known:
@@ -51,7 +51,7 @@ def run(
         return 0
     if os.geteuid():
         raise KernelError("the benches load programs into the kernel", hint="run it with sudo")
-    # An edited program would otherwise come from the user's store, and cost nothing.
+    # As ctrl-C does, it removes namespaces and the other checkout.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runs, keeps = [], bool(folder) or not (quick or rounds)
     with Runner(Plan(quick, rounds, against)) as runner:

@@ -1,6 +1,6 @@
 """The segment probe: cost of a packet that is not chosen, of a chosen one, and of large segments.
 
-Frames run through the program, and nothing is sent.
+Frames run through the program; the bench sends nothing.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class BudgetKeeper:
         self, host: KeptHost, share: float, *, draws: bool, is_usual: bool = False
     ) -> None:
         """`draws`: whether the main thread of this process draws a console. `is_usual`: whether
-        nobody asked for the share, and lacking rights are told by the doctor only."""
+        nobody asked for the share; then only the doctor tells which rights are missing."""
         self._host, self._share, self._is_usual = host, share, is_usual
         self.used = CollectorTime(draws=draws)
         """Returns the CPU seconds of user space so far."""

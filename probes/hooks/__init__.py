@@ -243,7 +243,7 @@ class Hooks:
             self._monitored[point.interface] = point
 
     def withdraw(self, point: MonitoredHook) -> None:
-        """End an offer, but not that of a later monitor. The programs of the place stay."""
+        """End an offer; a later monitor keeps its own. The programs of the place stay."""
         with self.lock:
             if self._monitored.get(point.interface) is point:
                 del self._monitored[point.interface]

@@ -40,9 +40,11 @@ class FrameFeed:
     from a map, so one run of it with repetitions sees many frames."""
 
     def __init__(self, head_fd: int, clock: GivenClock) -> None:
-        """Give frames to the program at index 0 of the array `head_fd`, and before that their time
-        to the clock. Raises OSError before Linux 5.18, and
-        without the right to make a network namespace."""
+        """Give the clock the time of each frame, and the frame to the program at index 0 of the
+        array `head_fd`.
+
+        Raises OSError before Linux 5.18, and without the right to make a network namespace.
+        """
         with ExitStack() as undo:
             fd = map_create(_MAP)
             undo.callback(os.close, fd)

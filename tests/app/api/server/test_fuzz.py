@@ -38,7 +38,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
         made_up = {
             # The token is given with each request: none must be made up beside it.
             "generation": {"with-security-parameters": False},
-            # Their bodies are those of POST /v1/probes, with a thousand wrong ones.
+            # They have the bodies of POST /v1/probes, with a thousand wrong ones.
             "operations": [
                 {"include-path": path, "phases": {"coverage": {"enabled": False}}}
                 for path in SAME_BODIES
